@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/engine/store"
+)
+
+// Engine publishes events and delivers them to the handlers of one consumer group. Make one with Open. Its methods are
+// safe for concurrent use, also from inside handlers.
+//
+// Everything below runs in turns (see package host): between two calls of the Store, of Sleep or of Wait, a task
+// has the engine for itself.
+type Engine struct {
+	options     Options
+	host        host.Host
+	store       store.Store
+	collections collections
+
+	context context.Context // of all database calls and handlers; cancelled when Close gives up waiting
+	cancel  context.CancelCauseFunc
+
+	topics   []*topicState // in the order of subscription; never iterated as a map
+	rotation int           // where the next walk over topics begins, so that none comes first for ever
+
+	work        host.Signal // for workers
+	workReady   bool        // there may be something to claim
+	news        host.Signal // for the coordinator
+	newsReady   bool        // there may be something to discover
+	nextDue     time.Duration
+	hasNextDue  bool
+	nextRecover time.Duration // monotonic time of the next recovery pass
+	scanFrom    string        // event id after which the next recovery pass goes on
+
+	closing     bool
+	tasks       int // running tasks
+	idle        host.Signal
+	stopStream  context.CancelCauseFunc
+	streamsOkay bool
+}
+
+type collections struct {
+	events, subscriptions, deliveries, history string
+}
+
+// topicState is what this process knows about a topic that it has subscribed to. It outlives Unsubscribe,
+// so that handlers that still run keep counting against MaxConcurrency.
+type topicState struct {
+	name         string
+	subscription subscriptionDocument
+	options      SubscribeOptions
+	deliver      deliverFunc
+	subscribed   bool
+	subscribing  bool
+	running      int // handlers of the topic that hold a slot
+	cursor       cursor
+}
+
+// Open validates the options, creates missing collections and indexes, checks those that exist, and starts the workers. On
+// an error nothing runs. The error is a *ConfigurationError or an *IndexError, or wraps what the database said.
+//
+// ctx bounds the start only; Close ends the engine.
+func Open(ctx context.Context, options Options) (*Engine, error) {
+	options, err := options.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		options: options,
+		host:    options.Host,
+		store:   options.Store,
+		collections: collections{
+			events:        options.CollectionPrefix + ".events",
+			subscriptions: options.CollectionPrefix + ".subscriptions",
+			deliveries:    options.CollectionPrefix + ".deliveries",
+			history:       options.CollectionPrefix + ".history",
+		},
+	}
+	e.context, e.cancel = context.WithCancelCause(context.Background())
+	e.host.Enter(func() {
+		if err = e.prepare(ctx); err == nil {
+			e.start()
+		}
+	})
+	if err != nil {
+		e.cancel(ErrClosed)
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Engine) start() {
+	e.work, e.news, e.idle = e.host.NewSignal(), e.host.NewSignal(), e.host.NewSignal()
+	e.task("coordinator", e.coordinate)
+	for i := range e.options.Workers {
+		e.task(fmt.Sprintf("worker-%d", i+1), e.workLoop)
+	}
+	if e.streamsOkay {
+		ctx, stop := context.WithCancelCause(e.context)
+		e.stopStream = stop
+		e.task("stream", func() { e.listen(ctx) })
+	}
+}
+
+// task starts a task that Close waits for.
+func (e *Engine) task(name string, run func()) {
+	e.tasks++
+	e.host.Go(name, func() {
+		defer func() {
+			e.tasks--
+			e.idle.Broadcast()
+		}()
+		run()
+	})
+}
+
+// run sends one command, outside the turn.
+func (e *Engine) run(ctx context.Context, command store.Command) (reply store.Reply, err error) {
+	e.host.GiveWay(func() { reply, err = e.store.Run(ctx, command) })
+	if err != nil {
+		return reply, fmt.Errorf("fencepost: %s: %w", command.Point, err)
+	}
+	return reply, nil
+}
+
+// findOne answers nil if nothing matched.
+func (e *Engine) findOne(ctx context.Context, command store.Command) (bson.D, error) {
+	command.Kind, command.Limit = store.Find, 1
+	reply, err := e.run(ctx, command)
+	if err != nil || len(reply.Documents) == 0 {
+		return nil, err
+	}
+	return reply.Documents[0], nil
+}
+
+// report passes an error that no caller gets to OnError, which may do what it likes.
+func (e *Engine) report(err error) {
+	if err == nil {
+		return
+	}
+	e.host.GiveWay(func() {
+		defer func() { host.Rethrow(recover()) }()
+		e.options.OnError(err)
+	})
+}
+
+// supervise runs one pass of a loop and turns a panic into a report: a worker never dies silently.
+func (e *Engine) supervise(pass func() error) {
+	var err error
+	func() {
+		defer func() {
+			if value := recover(); value != nil {
+				host.Rethrow(value)
+				err = fmt.Errorf("fencepost: panic in the engine: %s", describe(value))
+			}
+		}()
+		err = pass()
+	}()
+	e.report(err)
+}
+
+// wakeWorkers says that there may be something to claim.
+func (e *Engine) wakeWorkers() {
+	e.workReady = true
+	e.work.Broadcast()
+}
+
+// wakeCoordinator says that there may be something to discover.
+func (e *Engine) wakeCoordinator() {
+	e.newsReady = true
+	e.news.Broadcast()
+}
+
+// dueIn says that something becomes claimable after the duration, so that a retry need not wait for a poll.
+func (e *Engine) dueIn(wait time.Duration) {
+	due := e.host.Monotonic() + wait
+	if !e.hasNextDue || due < e.nextDue {
+		e.nextDue, e.hasNextDue = due, true
+		e.news.Broadcast()
+	}
+}
+
+// rotated lists the subscribed topics, beginning at another one each time.
+func (e *Engine) rotated() []*topicState {
+	subscribed := make([]*topicState, 0, len(e.topics))
+	for _, topic := range e.topics {
+		if topic.subscribed {
+			subscribed = append(subscribed, topic)
+		}
+	}
+	if len(subscribed) == 0 {
+		return nil
+	}
+	e.rotation++
+	first := e.rotation % len(subscribed)
+	return append(subscribed[first:len(subscribed):len(subscribed)], subscribed[:first]...)
+}
+
+// topicNames lists the subscribed topics for an $in filter.
+func (e *Engine) topicNames() bson.A {
+	var names bson.A
+	for _, topic := range e.topics {
+		if topic.subscribed {
+			names = append(names, topic.name)
+		}
+	}
+	return names
+}
+
+func (e *Engine) topicState(name string) *topicState {
+	for _, topic := range e.topics {
+		if topic.name == name {
+			return topic
+		}
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/engine/store"
+)
+
+// deadlineTime is a point on the host's monotonic clock.
+type deadlineTime = time.Duration
+
+// execution is one leased attempt in the hands of one worker. Three tasks share it: the worker, which waits and
+// writes the outcome; the heartbeat, which renews the lease; and the handler. Whatever becomes of the other two, the worker
+// notices when the lease runs out.
+type execution struct {
+	engine   *Engine
+	topic    *topicState
+	delivery deliveryDocument
+	attempt  attemptDocument
+
+	token      string
+	orderToken string       // of the topic's ordering lease; empty for unordered topics
+	deadline   deadlineTime // until when this process may act on the lease
+
+	refused  bool // claimed, but not to be run
+	lost     bool // the database said that the lease is somebody else's
+	finished bool // no more heartbeats
+	outcome  *outcome
+	signal   host.Signal
+}
+
+// run executes the attempt and writes what came of it. Crash windows 14 to 27.
+func (x *execution) run() {
+	e := x.engine
+	defer func() { x.topic.running-- }()
+	x.task("heartbeat", x.heartbeat)
+	defer x.finish()
+
+	event, err := x.readEvent()
+	switch {
+	case err != nil:
+		e.report(err)
+		x.refuse(e.context) // a database that does not answer is not the handler's failure
+	case event == nil:
+		x.fail(failure{code: CodeEventExpired, name: "EventExpired", message: "the event was removed by retention"})
+	default:
+		x.handle(*event)
+	}
+	if x.orderToken != "" {
+		x.finish()
+		e.report(e.releaseOrder(e.context, x.topic, x.orderToken))
+	}
+}
+
+func (x *execution) task(kind string, run func()) {
+	x.engine.task(kind+" "+x.attempt.id, run)
+}
+
+// finish ends the heartbeat.
+func (x *execution) finish() {
+	x.finished = true
+	x.signal.Broadcast()
+}
+
+func (x *execution) readEvent() (*eventDocument, error) {
+	e := x.engine
+	found, err := e.findOne(e.context, store.Command{
+		Point: PointEventRead, Collection: e.collections.events,
+		Filter: bson.D{is("_id", x.attempt.eventID)},
+	})
+	if err != nil || found == nil {
+		return nil, err
+	}
+	event := decodeEvent(found)
+	return &event, nil
+}
+
+// handle runs the handler in a task of its own and waits for it, cancelling its context at the deadline
+// of the lease: before anybody else can start (W6).
+func (x *execution) handle(event eventDocument) {
+	e := x.engine
+	ctx, cancel := context.WithCancelCause(context.WithValue(e.context, handlerOf{}, e))
+	defer cancel(nil)
+	deliver := x.topic.deliver
+	x.task("handler", func() { x.call(ctx, deliver, event) })
+	for x.outcome == nil {
+		left := x.deadline - e.host.Monotonic()
+		if x.lost || left <= 0 {
+			cancel(ErrLeaseLost)
+			x.signal.Wait(context.Background(), -1)
+			continue
+		}
+		x.signal.Wait(context.Background(), left)
+	}
+	x.record(*x.outcome)
+}
+
+// record turns what the handler did into an attempt's status.
+func (x *execution) record(outcome outcome) {
+	e := x.engine
+	switch {
+	case !outcome.started:
+		x.refuse(e.context)
+		e.report(x.leaseLost("the lease ran out before the handler started"))
+	case x.lost:
+		e.report(x.leaseLost("the handler's outcome is dropped"))
+	case outcome.failure == nil:
+		x.succeed()
+	default:
+		x.fail(*outcome.failure)
+	}
+}
+
+func (x *execution) leaseLost(what string) error {
+	return fmt.Errorf("%w: attempt %d of delivery %s: %s", ErrLeaseLost, x.attempt.number, x.attempt.deliveryID, what)
+}
+
+// handlerOf is the context key under which a handler's context carries its engine.
+type handlerOf struct{}
+
+func (e *Engine) inHandler(ctx context.Context) bool {
+	return ctx.Value(handlerOf{}) == e
+}

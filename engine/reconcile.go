@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine/store"
+)
+
+// reconcile completes deliveries that a crash left half-written. The five states and their repairs:
+//
+//	delivery without its first attempt     → create attempt 1
+//	attempt succeeded, delivery pending    → end the delivery
+//	attempt failed, nothing follows        → create exactly the next attempt, or end the delivery
+//	delivery ended, no retention dates     → set them
+//	discovery stopped before its cursor    → discovery itself: materializing again changes nothing
+//
+// It reports whether it repaired anything.
+func (e *Engine) reconcile(ctx context.Context) (repaired bool, err error) {
+	pending, err := e.scanPending(ctx)
+	if err != nil {
+		return false, err
+	}
+	repaired, err = e.repairPending(ctx, pending)
+	dated, dateErr := e.repairUndated(ctx)
+	return repaired || dated, errors.Join(err, dateErr)
+}
+
+// scanPending reads the next few deliveries that have not ended, starting over at the end: healthy deliveries that wait
+// for something do not hide torn ones behind them.
+func (e *Engine) scanPending(ctx context.Context) ([]deliveryDocument, error) {
+	reply, err := e.run(ctx, store.Command{
+		Point: PointReconcileScan, Kind: store.Find, Collection: e.collections.deliveries,
+		Filter: bson.D{
+			is("consumerGroup", e.options.ConsumerGroup),
+			is("topic", bson.D{is("$in", e.topicNames())}),
+			is("status", statusPending),
+			is("eventId", bson.D{is("$gt", e.scanFrom)}),
+		},
+		Sort:  bson.D{is("eventId", int32(1))},
+		Limit: int64(e.options.ReconcileBatch),
+	})
+	if err != nil {
+		return nil, err
+	}
+	deliveries := decodeDeliveries(reply.Documents)
+	e.scanFrom = ""
+	if len(deliveries) == e.options.ReconcileBatch {
+		e.scanFrom = deliveries[len(deliveries)-1].eventID
+	}
+	return deliveries, nil
+}
+
+func decodeDeliveries(documents []bson.D) []deliveryDocument {
+	deliveries := make([]deliveryDocument, len(documents))
+	for i, document := range documents {
+		deliveries[i] = decodeDelivery(document)
+	}
+	return deliveries
+}
+
+func (e *Engine) repairPending(ctx context.Context, pending []deliveryDocument) (repaired bool, err error) {
+	if len(pending) == 0 {
+		return false, nil
+	}
+	ids := make(bson.A, len(pending))
+	for i, delivery := range pending {
+		ids[i] = delivery.id
+	}
+	reply, err := e.run(ctx, store.Command{
+		Point: PointReconcileAttempts, Kind: store.Find, Collection: e.collections.history,
+		Filter: bson.D{is("deliveryId", bson.D{is("$in", ids)})},
+		Sort:   bson.D{is("deliveryId", int32(1)), is("attempt", int32(1))},
+	})
+	if err != nil {
+		return false, err
+	}
+	attempts := map[string][]attemptDocument{} // looked up by key, never iterated
+	for _, document := range reply.Documents {
+		attempt := decodeAttempt(document)
+		attempts[attempt.deliveryID] = append(attempts[attempt.deliveryID], attempt)
+	}
+	var failures []error
+	for _, delivery := range pending {
+		done, err := e.repairDelivery(ctx, delivery, attempts[delivery.id])
+		repaired = repaired || done
+		failures = append(failures, err)
+	}
+	return repaired, errors.Join(failures...)
+}
+
+// repairDelivery looks at one pending delivery and its attempts in ascending order.
+func (e *Engine) repairDelivery(ctx context.Context, delivery deliveryDocument, attempts []attemptDocument) (repaired bool, err error) {
+	if len(attempts) == 0 {
+		return true, e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
+	}
+	for _, attempt := range attempts {
+		if attempt.status == statusSuccess {
+			return true, e.finishSuccess(ctx, attempt)
+		}
+	}
+	if latest := attempts[len(attempts)-1]; latest.status == statusError {
+		return true, e.afterError(ctx, e.topicState(delivery.topic), delivery, latest)
+	}
+	return false, nil
+}
+
+// repairUndated sets the retention dates of ended deliveries that have none.
+func (e *Engine) repairUndated(ctx context.Context) (repaired bool, err error) {
+	if e.options.HistoryRetention == KeepForever {
+		return false, nil
+	}
+	reply, err := e.run(ctx, store.Command{
+		Point: PointReconcileUndated, Kind: store.Find, Collection: e.collections.deliveries,
+		Filter: bson.D{
+			is("expiresAt", absent),
+			is("consumerGroup", e.options.ConsumerGroup),
+			is("topic", bson.D{is("$in", e.topicNames())}),
+			is("status", bson.D{is("$in", bson.A{statusSuccess, statusError})}),
+		},
+		Limit: int64(e.options.ReconcileBatch),
+	})
+	if err != nil {
+		return false, err
+	}
+	var failures []error
+	for _, delivery := range decodeDeliveries(reply.Documents) {
+		failures = append(failures, e.dateDelivery(ctx, delivery))
+	}
+	return len(reply.Documents) > 0, errors.Join(failures...)
+}

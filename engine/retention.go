@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"context"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine/store"
+)
+
+// dateDelivery gives an ended delivery and all its attempts one expiry date. The attempts come first: as long as the delivery has no
+// date, reconciliation knows that there is something left to do. Crash windows 19, 20 and 26.
+func (e *Engine) dateDelivery(ctx context.Context, delivery deliveryDocument) error {
+	if e.options.HistoryRetention == KeepForever {
+		return nil
+	}
+	ended := delivery.endedAt
+	if ended == 0 {
+		ended = delivery.updatedAt // deliveries of early Pulse versions have no endedAt
+	}
+	if err := e.expireAttempts(ctx, delivery.id, ended); err != nil {
+		return err
+	}
+	_, err := e.run(ctx, store.Command{
+		Point: PointRetentionDelivery, Kind: store.Update, Collection: e.collections.deliveries,
+		Filter: bson.D{is("_id", delivery.id), is("status", delivery.status), is("expiresAt", absent)},
+		Update: bson.D{is("$set", bson.D{is("expiresAt", after(ended, e.options.HistoryRetention))})},
+	})
+	return err
+}
+
+// expireAttempts dates every attempt of an ended delivery, whatever its status, so that left-overs go with it (W23).
+func (e *Engine) expireAttempts(ctx context.Context, deliveryID string, ended bson.DateTime) error {
+	if e.options.HistoryRetention == KeepForever {
+		return nil
+	}
+	_, err := e.run(ctx, store.Command{
+		Point: PointRetentionAttempts, Kind: store.Update, Collection: e.collections.history, Multi: true,
+		Filter: bson.D{is("deliveryId", deliveryID), is("status", bson.D{is("$in", bson.A{statusSuccess, statusError})})},
+		Update: bson.D{is("$set", bson.D{is("expiresAt", after(ended, e.options.HistoryRetention))})},
+	})
+	return err
+}

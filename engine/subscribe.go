@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine/store"
+)
+
+// Subscription is a topic that this process consumes.
+type Subscription struct {
+	engine *Engine
+	topic  *topicState
+}
+
+// Topic returns the name of the topic.
+func (s *Subscription) Topic() string { return s.topic.name }
+
+// Unsubscribe stops this process from taking more work of the topic. Handlers that run go on. The group keeps its
+// position: what is published meanwhile is delivered after the next Subscribe. Calling it again does nothing.
+func (s *Subscription) Unsubscribe() {
+	s.engine.host.Enter(func() { s.topic.subscribed = false })
+}
+
+func (e *Engine) subscribe(ctx context.Context, name string, options SubscribeOptions, deliver deliverFunc) (*Subscription, error) {
+	if e.closing {
+		return nil, ErrClosed
+	}
+	topic := e.topicState(name)
+	if topic == nil {
+		topic = &topicState{name: name}
+		e.topics = append(e.topics, topic)
+	}
+	if topic.subscribed || topic.subscribing {
+		return nil, &ConfigurationError{"topic", name, "a topic to which this process is not subscribed yet"}
+	}
+	topic.subscribing = true // taken before the first call gives the turn away
+	defer func() { topic.subscribing = false }()
+
+	stored, err := e.ensureSubscription(ctx, name, options.policy())
+	if err != nil {
+		return nil, err
+	}
+	if stored.policy != options.policy() {
+		return nil, &ConfigurationError{
+			Field:   "SubscribeOptions for topic " + name,
+			Value:   options.policy().String(),
+			Allowed: "what consumer group " + e.options.ConsumerGroup + " has stored: " + stored.policy.String(),
+		}
+	}
+	topic.subscription, topic.cursor = stored, stored.cursor
+	topic.options, topic.deliver, topic.subscribed = options, deliver, true
+	e.nextRecover = e.host.Monotonic() // look at once for what crashes left behind
+	e.wakeCoordinator()
+	return &Subscription{e, topic}, nil
+}
+
+// ensureSubscription finds or creates the group's subscription; replicas that race agree on one by the unique index.
+// Crash window 2.
+func (e *Engine) ensureSubscription(ctx context.Context, topic string, wanted policy) (subscriptionDocument, error) {
+	if stored, err := e.findSubscription(ctx, topic); stored != nil || err != nil {
+		return decodeSubscription(stored), err
+	}
+	document, err := e.newSubscription(ctx, topic, wanted)
+	if err != nil {
+		return subscriptionDocument{}, err
+	}
+	_, err = e.run(ctx, store.Command{
+		Point: PointSubscriptionCreate, Kind: store.Insert, Collection: e.collections.subscriptions,
+		Documents: []bson.D{document},
+	})
+	if err != nil && !store.IsDuplicateKey(err) {
+		return subscriptionDocument{}, err
+	}
+	stored, err := e.findSubscription(ctx, topic)
+	if err == nil && stored == nil {
+		err = fmt.Errorf("fencepost: the subscription of group %s to topic %s vanished while it was created",
+			e.options.ConsumerGroup, topic)
+	}
+	return decodeSubscription(stored), err
+}
+
+func (e *Engine) findSubscription(ctx context.Context, topic string) (bson.D, error) {
+	return e.findOne(ctx, store.Command{
+		Point: PointSubscriptionFind, Collection: e.collections.subscriptions,
+		Filter: bson.D{is("consumerGroup", e.options.ConsumerGroup), is("topic", topic)},
+	})
+}
+
+func (e *Engine) newSubscription(ctx context.Context, topic string, wanted policy) (bson.D, error) {
+	now := bson.NewDateTimeFromTime(e.host.Now())
+	document := bson.D{
+		is("_id", e.host.NewID()),
+		is("consumerGroup", e.options.ConsumerGroup),
+		is("topic", topic),
+		is("ordered", wanted.ordered),
+		is("offsetReset", wanted.offsetReset),
+		is("delivery", wanted.delivery),
+		is("maxRetries", wanted.maxRetries),
+		is("retryDelayMs", wanted.retryDelay),
+		is("retryBackoffMultiplier", wanted.multiplier),
+		is("createdAt", now),
+		is("updatedAt", now),
+	}
+	if wanted.offsetReset == string(Earliest) {
+		return document, nil
+	}
+	latest, err := e.findOne(ctx, store.Command{
+		Point: PointSubscriptionLatest, Collection: e.collections.events,
+		Filter: bson.D{is("topic", topic), is("sequence", present)},
+		Sort:   bson.D{is("sequence", int32(-1)), is("_id", int32(-1))},
+	})
+	if err != nil || latest == nil {
+		return document, err
+	}
+	event := decodeEvent(latest)
+	return append(document, is("cursorSequence", event.sequence), is("cursorSequenceEventId", event.id)), nil
+}
+
+func (p policy) String() string {
+	return fmt.Sprintf("ordered: %v, offsetReset: %s, delivery: %s, maxRetries: %d, retryDelayMs: %d, retryBackoffMultiplier: %v",
+		p.ordered, p.offsetReset, p.delivery, p.maxRetries, p.retryDelay, p.multiplier)
+}

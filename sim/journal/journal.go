@@ -1,0 +1,139 @@
+// Package journal is the record of a simulated run, and its only source of truth: properties and reports read nothing
+// else, and the state of the world at any step is a fold of the journal up to it.
+//
+// A run is a pure function of its scenario, plan and seed, so its journal is too: byte for byte, on any machine. Its
+// [Journal.Hash] is the run's identity.
+//
+// The journal is appended to by one world, which is single-threaded. After the run it is read-only
+// and may be read by many.
+package journal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Kind says what an event tells.
+type Kind uint8
+
+// The kinds of events. The comment names the fields that an event of the kind fills besides Step and Time.
+const (
+	_ Kind = iota
+
+	// The scheduler.
+	Resumed     // Process, Task: a task got its turn
+	Advanced    // Span: the clock moved to the next timer
+	TaskStarted // Process, Task, Name
+	TaskEnded   // Process, Task, Error if it panicked
+
+	// Processes.
+	ProcessStarted // Process, Name, Number: the incarnation, from 1
+	ProcessDied    // Process, Name: the reason
+	ProcessFrozen  // Process, Span
+	ProcessThawed  // Process
+	ProcessClosing // Process: an orderly end was asked for
+	ProcessClosed  // Process, Error
+
+	// Operations on the database. Applied is followed by one Wrote or Deleted for each document that changed.
+	Issued   // Process, Task, Point, Name: the kind of command, Collection
+	Applied  // Process, Task, Point, Number: documents read or matched, Error
+	Wrote    // Process, Task, Point, Collection, Key, Document: as it is now
+	Deleted  // Process, Task, Point, Collection, Key
+	Expired  // Collection, Key: deleted by the TTL monitor
+	Answered // Process, Task, Point, Error: the caller saw the reply
+
+	// Notifications of change streams.
+	StreamOpened // Process, Task
+	StreamFailed // Process, Task, Error
+	Notified     // Process, Task, Key: of the document
+	Withheld     // Process, Key, Name: dropped, delayed or duplicated; Span
+
+	// User code.
+	HandlerStarted  // Process, Task, Key: event, Name: topic, Group, Delivery, Number: attempt
+	HandlerEnded    // Process, Task, Key, Name, Group, Delivery, Number, Error
+	HandlerFenced   // Process, Task, Key, Name, Group, Delivery, Number: its context said that the lease is lost
+	EffectPerformed // Process, Task, Name, Key: idempotency key, Delivery, Number: attempt
+	ErrorReported   // Process, Task, Error: what OnError got
+
+	// Faults and the run.
+	FaultStruck // Process, Task, Point, Name: the fault as text
+	Note        // Name, Key
+	RunEnded    // Name: the reason
+)
+
+var kindNames = [...]string{
+	Resumed: "resumed", Advanced: "advanced", TaskStarted: "task-started", TaskEnded: "task-ended",
+	ProcessStarted: "process-started", ProcessDied: "process-died", ProcessFrozen: "process-frozen",
+	ProcessThawed: "process-thawed", ProcessClosing: "process-closing", ProcessClosed: "process-closed",
+	Issued: "issued", Applied: "applied", Wrote: "wrote", Deleted: "deleted", Expired: "expired", Answered: "answered",
+	StreamOpened: "stream-opened", StreamFailed: "stream-failed", Notified: "notified", Withheld: "withheld",
+	HandlerStarted: "handler-started", HandlerEnded: "handler-ended", HandlerFenced: "handler-fenced",
+	EffectPerformed: "effect-performed", ErrorReported: "error-reported",
+	FaultStruck: "fault-struck", Note: "note", RunEnded: "run-ended",
+}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// Event is one thing that happened. Which fields are filled depends on its kind; documents are
+// immutable.
+type Event struct {
+	Step       int           // number of the scheduler's step, from 1; 0 before the first
+	Time       time.Duration // true virtual time since the start of the run
+	Kind       Kind
+	Process    int // index into Journal.Processes, plus one; 0 is the world or the database
+	Task       int // unique in the run
+	Number     int64
+	Span       time.Duration
+	Point      string
+	Name       string
+	Collection string
+	Key        string
+	Group      string
+	Delivery   string
+	Document   bson.D
+	Error      string
+}
+
+// Journal is the record of one run.
+type Journal struct {
+	Processes []string // their names, in the order in which they were added to the world
+	Events    []Event
+}
+
+// Append adds an event.
+func (j *Journal) Append(event Event) { j.Events = append(j.Events, event) }
+
+// ProcessName returns the name of the process of an event; "database" for zero.
+func (j *Journal) ProcessName(process int) string {
+	if process == 0 {
+		return "database"
+	}
+	return j.Processes[process-1]
+}
+
+// Steps returns the number of the last step.
+func (j *Journal) Steps() int {
+	if len(j.Events) == 0 {
+		return 0
+	}
+	return j.Events[len(j.Events)-1].Step
+}
+
+// Hash is the identity of the run: SHA-256 over the encoded events, in hexadecimal.
+func (j *Journal) Hash() string {
+	digest := sha256.New()
+	var line []byte
+	for i := range j.Events {
+		line = append(j.AppendLine(line[:0], &j.Events[i]), '\n')
+		digest.Write(line)
+	}
+	return hex.EncodeToString(digest.Sum(nil))
+}
