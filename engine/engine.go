@@ -94,6 +94,9 @@ func Open(ctx context.Context, options Options) (*Engine, error) {
 	return e, nil
 }
 
+// Options returns the options with all defaults filled in.
+func (e *Engine) Options() Options { return e.options }
+
 func (e *Engine) start() {
 	e.work, e.news, e.idle = e.host.NewSignal(), e.host.NewSignal(), e.host.NewSignal()
 	e.task("coordinator", e.coordinate)

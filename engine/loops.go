@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // coordinate is the loop that looks: it repairs what crashes left behind, materializes new events, and wakes the
 // workers. One task per process does it, so that an idle process costs the same whatever its number of workers.
@@ -23,7 +26,7 @@ func (e *Engine) coordinate() {
 		if again || e.newsReady || e.closing {
 			continue
 		}
-		e.news.Wait(e.context, e.untilNextPass())
+		e.news.Wait(context.Background(), e.untilNextPass())
 	}
 }
 
@@ -72,7 +75,7 @@ func (e *Engine) workLoop() {
 	owner := e.host.NewID()
 	for !e.closing {
 		if !e.workReady {
-			e.work.Wait(e.context, -1)
+			e.work.Wait(context.Background(), -1)
 			continue
 		}
 		e.workReady = false

@@ -11,12 +11,17 @@ import (
 
 // Subscription is a topic that this process consumes.
 type Subscription struct {
-	engine *Engine
-	topic  *topicState
+	engine  *Engine
+	topic   *topicState
+	options SubscribeOptions
 }
 
 // Topic returns the name of the topic.
 func (s *Subscription) Topic() string { return s.topic.name }
+
+// Options returns the options with all defaults filled in; MaxRetries and RetryDelay are the real numbers, zero
+// meaning none.
+func (s *Subscription) Options() SubscribeOptions { return s.options }
 
 // Unsubscribe stops this process from taking more work of the topic. Handlers that run go on. The group keeps its
 // position: what is published meanwhile is delivered after the next Subscribe. Calling it again does nothing.
@@ -54,7 +59,7 @@ func (e *Engine) subscribe(ctx context.Context, name string, options SubscribeOp
 	topic.options, topic.deliver, topic.subscribed = options, deliver, true
 	e.nextRecover = e.host.Monotonic() // look at once for what crashes left behind
 	e.wakeCoordinator()
-	return &Subscription{e, topic}, nil
+	return &Subscription{e, topic, options}, nil
 }
 
 // ensureSubscription finds or creates the group's subscription; replicas that race agree on one by the unique index.

@@ -25,7 +25,7 @@ const (
 
 	// The scheduler.
 	Resumed     // Process, Task: a task got its turn
-	Advanced    // Span: the clock moved to the next timer
+	Advanced    // Span: the clock moved to the next timer; Number: tasks that were ready all the same
 	TaskStarted // Process, Task, Name
 	TaskEnded   // Process, Task, Error if it panicked
 
@@ -51,6 +51,10 @@ const (
 	Notified     // Process, Task, Key: of the document
 	Withheld     // Process, Key, Name: dropped, delayed or duplicated; Span
 
+	// Engines.
+	EngineOpened // Process, Group, Name: collection prefix, Span: lock timeout, Number: poll interval in milliseconds
+	Subscribed   // Process, Group, Name: topic, Number: most handlers at once in this process
+
 	// User code.
 	HandlerStarted  // Process, Task, Key: event, Name: topic, Group, Delivery, Number: attempt
 	HandlerEnded    // Process, Task, Key, Name, Group, Delivery, Number, Error
@@ -59,8 +63,8 @@ const (
 	ErrorReported   // Process, Task, Error: what OnError got
 
 	// Faults and the run.
-	FaultStruck // Process, Task, Point, Name: the fault as text
-	Note        // Name, Key
+	FaultStruck // Process, Task, Point, Name: the fault as text; Span
+	RunStarted  // Number: the wall clock at the start, in milliseconds since 1970
 	RunEnded    // Name: the reason
 )
 
@@ -72,7 +76,8 @@ var kindNames = [...]string{
 	StreamOpened: "stream-opened", StreamFailed: "stream-failed", Notified: "notified", Withheld: "withheld",
 	HandlerStarted: "handler-started", HandlerEnded: "handler-ended", HandlerFenced: "handler-fenced",
 	EffectPerformed: "effect-performed", ErrorReported: "error-reported",
-	FaultStruck: "fault-struck", Note: "note", RunEnded: "run-ended",
+	EngineOpened: "engine-opened", Subscribed: "subscribed",
+	FaultStruck: "fault-struck", RunStarted: "run-started", RunEnded: "run-ended",
 }
 
 func (k Kind) String() string {

@@ -1,0 +1,92 @@
+// Command simrun runs scenarios of the delivery engine under the deterministic simulator and says what happened.
+//
+//	simrun list
+//	simrun --scenario NAME [--variant V] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
+//	simrun replay FILE
+//
+// It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when it was called wrongly.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/fencepost-sim/fencepost/scenarios"
+)
+
+// Exit codes.
+const (
+	exitHolds    = 0
+	exitViolated = 1
+	exitUsage    = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// errUsage is wrapped by errors about the command line.
+var errUsage = errors.New("usage")
+
+func run(args []string, out, problems io.Writer) int {
+	holds, err := dispatch(args, out, problems)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitHolds
+	case errors.Is(err, errUsage), errors.Is(err, scenarios.ErrUnknown):
+		fmt.Fprintf(problems, "simrun: %v\nsimrun --help says what it takes.\n", err)
+		return exitUsage
+	case err != nil:
+		fmt.Fprintf(problems, "simrun: %v\n", err)
+		return exitViolated
+	case !holds:
+		return exitViolated
+	}
+	return exitHolds
+}
+
+func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
+	if len(args) == 0 {
+		fmt.Fprint(out, usage)
+		return false, fmt.Errorf("%w: nothing to do; allowed: list, replay FILE, --scenario NAME", errUsage)
+	}
+	switch args[0] {
+	case "list":
+		return true, list(args[1:], out)
+	case "replay":
+		return replay(args[1:], out)
+	}
+	return runScenario(args, out, problems)
+}
+
+const usage = `simrun runs the delivery engine in a simulated world and checks what must hold.
+
+  simrun list                    the scenarios
+  simrun --scenario NAME         run one and print what happened
+      --variant V                one of the configurations of "simrun list", or "all" (default at-least-once,ordered,3)
+      --seed N                   what the run draws (default 1)
+      --runs N                   as many seeds, from --seed on, each in its own order of tasks (default 1)
+      --schedule S               listed: tasks run in the order in which they became ready (default for one run)
+                                 seeded: the seed shuffles them (default for many)
+                                 slow: seeded, and tasks can be slow
+      --json                     the result as JSON
+      --save FILE                write the run to a file (of many runs: the first that fails)
+  simrun replay FILE             run it again and compare every step
+
+Exit status: 0 everything held, 1 something was violated, 2 called wrongly.
+`
+
+func list(args []string, out io.Writer) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%w: list takes no arguments; got %q", errUsage, args)
+	}
+	for _, s := range scenarios.All {
+		fmt.Fprintf(out, "%-28s %s\n", s.Name, s.Title)
+	}
+	fmt.Fprintln(out, "\nEach in these variants (--variant):")
+	for _, v := range scenarios.Variants() {
+		fmt.Fprintf(out, "  %s\n", v)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/reports"
+	"github.com/fencepost-sim/fencepost/scenarios"
+)
+
+// request is what the command line asks for.
+type request struct {
+	scenario *scenarios.Scenario
+	variants []scenarios.Variant
+	seed     uint64
+	runs     int
+	schedule faults.Schedule
+	json     bool
+	save     string
+}
+
+func parseRequest(args []string, out, problems io.Writer) (*request, error) {
+	flags := flag.NewFlagSet("simrun", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	name := flags.String("scenario", "", "")
+	variant := flags.String("variant", scenarios.DefaultVariant.String(), "")
+	seed := flags.Uint64("seed", 1, "")
+	runs := flags.Int("runs", 1, "")
+	schedule := flags.String("schedule", "", "")
+	asJSON := flags.Bool("json", false, "")
+	save := flags.String("save", "", "")
+	if err := flags.Parse(args); err == flag.ErrHelp {
+		fmt.Fprint(out, usage)
+		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: %v", errUsage, err)
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("%w: %q; allowed: list, replay FILE, --scenario NAME", errUsage, flags.Arg(0))
+	}
+	if *runs < 1 {
+		return nil, fmt.Errorf("%w: --runs is %d; allowed: 1 and more", errUsage, *runs)
+	}
+	r := &request{seed: *seed, runs: *runs, json: *asJSON, save: *save}
+	var err error
+	if r.scenario, err = scenarios.Lookup(*name); err != nil {
+		return nil, err
+	}
+	if r.variants, err = parseVariants(*variant); err != nil {
+		return nil, err
+	}
+	switch r.schedule = faults.Schedule(*schedule); {
+	case r.schedule == "" && r.many():
+		r.schedule = faults.Seeded
+	case r.schedule == "":
+		r.schedule = faults.Listed
+	}
+	if err := (faults.Plan{Schedule: r.schedule}).Validate(); err != nil {
+		return nil, fmt.Errorf("%w: --schedule: %v", errUsage, err)
+	}
+	return r, nil
+}
+
+func parseVariants(text string) ([]scenarios.Variant, error) {
+	if text == "all" {
+		return scenarios.Variants(), nil
+	}
+	variant, err := scenarios.ParseVariant(text)
+	return []scenarios.Variant{variant}, err
+}
+
+// many tells whether more than one run is asked for.
+func (r *request) many() bool { return r.runs > 1 || len(r.variants) > 1 }
+
+func runScenario(args []string, out, problems io.Writer) (holds bool, err error) {
+	r, err := parseRequest(args, out, problems)
+	if err != nil {
+		return false, err
+	}
+	if r.many() {
+		return r.sweep(out, problems)
+	}
+	run, err := r.run(r.variants[0], r.seed)
+	if err != nil {
+		return false, err
+	}
+	summary := reports.Summarize(run)
+	if err := r.saveRun(run); err != nil {
+		return false, err
+	}
+	if r.json {
+		return summary.Holds, summary.WriteJSON(out)
+	}
+	fmt.Fprintf(out, "%s: %s\n%s, seed %d\n\n%s\n\n", r.scenario.Name, r.scenario.Title, run.Variant, run.Seed, wrap(r.scenario.Story, 100))
+	if err := reports.Timeline(out, run.Journal); err != nil {
+		return false, err
+	}
+	fmt.Fprintln(out)
+	return summary.Holds, summary.WriteText(out)
+}
+
+func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
+	plan := r.scenario.Plan(r.schedule)
+	return r.scenario.Run(scenarios.Options{Variant: variant, Seed: seed, Plan: &plan})
+}
+
+func (r *request) saveRun(run *scenarios.Run) error {
+	if r.save == "" {
+		return nil
+	}
+	return writeReplay(r.save, run)
+}
+
+func writeReplay(path string, run *scenarios.Run) (err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := file.Close(); err == nil {
+			err = closed
+		}
+	}()
+	return reports.NewReplay(run).Write(file)
+}
+
+func replay(args []string, out io.Writer) (holds bool, err error) {
+	if len(args) != 1 {
+		return false, fmt.Errorf("%w: replay takes one file; got %q", errUsage, args)
+	}
+	file, err := os.Open(args[0])
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	defer file.Close()
+	recorded, err := reports.ReadReplay(file)
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	run, err := recorded.Again()
+	if err != nil {
+		return false, err
+	}
+	if hash := run.Journal.Hash(); hash != recorded.Hash {
+		return false, fmt.Errorf("the file says its hash is %s; its journal has %s: the file was changed", recorded.Hash, hash)
+	}
+	fmt.Fprintf(out, "replayed %s, %s, seed %d: all %d steps are the same\n\n", recorded.Scenario, recorded.Variant, recorded.Seed, run.Journal.Steps())
+	summary := reports.Summarize(run)
+	return summary.Holds, summary.WriteText(out)
+}
+
+// sweepResult is the result of many runs, for machines.
+type sweepResult struct {
+	Scenario string             `json:"scenario"`
+	Variants []string           `json:"variants"`
+	Seeds    [2]uint64          `json:"seeds"` // first and last
+	Runs     int                `json:"runs"`
+	Steps    int                `json:"steps"`
+	Hash     string             `json:"hash"` // over the hashes of all runs, in order
+	Failed   int                `json:"failed"`
+	First    []*reports.Summary `json:"failures"` // the first few
+}
+
+func (s *sweepResult) writeJSON(out io.Writer) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(s)
+}

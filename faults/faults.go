@@ -1,0 +1,144 @@
+// Package faults is the catalogue of what can go wrong in a simulated run, and the plan that says what does.
+//
+// It is plain data: a plan can be enumerated, drawn at random, shrunk, printed, saved beside a test and replayed. The simulator
+// (package sim) makes faults happen.
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind names a fault.
+type Kind string
+
+// The catalogue. See Catalogue for what each does.
+const (
+	Crash     Kind = "crash"
+	Freeze    Kind = "freeze"
+	Stall     Kind = "stall"
+	LoseCall  Kind = "lose-request"
+	LoseReply Kind = "lose-reply"
+	Drop      Kind = "drop-notifications"
+	Delay     Kind = "delay-notifications"
+	Duplicate Kind = "duplicate-notifications"
+	FailWatch Kind = "fail-stream"
+)
+
+// Position is where around a point a fault strikes.
+type Position string
+
+const (
+	// Before the operation is applied: nothing of it happened.
+	Before Position = "before"
+	// Unanswered: it was applied, and the caller has not seen the reply.
+	Unanswered Position = "unanswered"
+	// After the caller has seen the reply, and before it does anything else.
+	After Position = "after"
+)
+
+// Positions lists them in order.
+var Positions = []Position{Before, Unanswered, After}
+
+// Entry describes one kind of fault.
+type Entry struct {
+	Kind Kind
+	What string
+	// Positions where it can strike around a point; none for faults of the notification stream.
+	Positions []Position
+	// Span is what Fault.Span means, or empty if the fault has none.
+	Span string
+	// Zero is what a zero Span means.
+	Zero string
+	// Stream says that occurrences count the notifications of a process, not its calls at a point.
+	Stream bool
+	// Shrinks says how a plan with the fault is made simpler.
+	Shrinks string
+}
+
+// Catalogue is every fault, one a line.
+var Catalogue = []Entry{
+	{Crash, "kill the process and restart it", Positions, "restart after", "never restarts", false, "remove; occurrence to 1"},
+	{Freeze, "stop all tasks of the process, as SIGSTOP or a long pause does", Positions, "thaw after", "", false, "remove; halve the span"},
+	{Stall, "let one call hang while the rest of the process goes on", []Position{Before, Unanswered}, "hang for", "", false, "remove; halve the span"},
+	{LoseCall, "lose the request: nothing happened, the caller gets a network error", []Position{Before}, "", "", false, "remove"},
+	{LoseReply, "lose the reply: it happened, the caller gets a network error", []Position{Unanswered}, "", "", false, "remove"},
+	{Drop, "drop change-stream notifications", nil, "", "", true, "remove; count to 1"},
+	{Delay, "hold change-stream notifications back", nil, "for", "", true, "remove; count to 1; halve the span"},
+	{Duplicate, "deliver change-stream notifications twice", nil, "", "", true, "remove; count to 1"},
+	{FailWatch, "break the change stream", nil, "", "", true, "remove; count to 1"},
+}
+
+// Lookup returns the entry of a kind.
+func Lookup(kind Kind) (Entry, bool) {
+	i := slices.IndexFunc(Catalogue, func(e Entry) bool { return e.Kind == kind })
+	if i < 0 {
+		return Entry{}, false
+	}
+	return Catalogue[i], true
+}
+
+// Fault is one thing that goes wrong, once.
+type Fault struct {
+	Kind    Kind
+	Process string // its name in the world
+	Point   string // where, for faults that strike around a point
+	// Occurrence is the how-manieth time the process comes to the point (or gets a notification), from 1.
+	Occurrence int
+	Position   Position
+	Span       time.Duration
+	// Count is how many notifications in a row are concerned. All means every one from Occurrence on.
+	Count int
+}
+
+// AnyProcess, as Fault.Process, is whichever process gets there; occurrences then count over all of them.
+const AnyProcess = "any"
+
+// All, as Fault.Count, means every notification from Fault.Occurrence on.
+const All = -1
+
+// ErrInvalid is wrapped by every error about a fault or plan that cannot be.
+var ErrInvalid = errors.New("faults: invalid")
+
+// Validate returns an error that names the field, its value and what is allowed.
+func (f Fault) Validate() error {
+	entry, known := Lookup(f.Kind)
+	switch {
+	case !known:
+		return fmt.Errorf("%w: kind %q; allowed: %s", ErrInvalid, f.Kind, kinds())
+	case f.Process == "":
+		return fmt.Errorf("%w: %s: process is empty; allowed: a process of the world", ErrInvalid, f.Kind)
+	case f.Occurrence < 1:
+		return fmt.Errorf("%w: %s: occurrence %d; allowed: 1 and more", ErrInvalid, f.Kind, f.Occurrence)
+	case f.Span < 0:
+		return fmt.Errorf("%w: %s: span %v; allowed: not negative", ErrInvalid, f.Kind, f.Span)
+	case f.Span > 0 && entry.Span == "":
+		return fmt.Errorf("%w: %s: span %v; allowed: none for this kind", ErrInvalid, f.Kind, f.Span)
+	case f.Span == 0 && entry.Span != "" && entry.Zero == "":
+		return fmt.Errorf("%w: %s: span 0; allowed: above zero", ErrInvalid, f.Kind)
+	}
+	if entry.Stream {
+		if f.Count != All && f.Count < 1 {
+			return fmt.Errorf("%w: %s: count %d; allowed: all (-1), or 1 and more", ErrInvalid, f.Kind, f.Count)
+		}
+		return nil
+	}
+	if f.Point == "" {
+		return fmt.Errorf("%w: %s: point is empty; allowed: a step of the protocol", ErrInvalid, f.Kind)
+	}
+	if !slices.Contains(entry.Positions, f.Position) {
+		return fmt.Errorf("%w: %s: position %q; allowed: %v", ErrInvalid, f.Kind, f.Position, entry.Positions)
+	}
+	return nil
+}
+
+func kinds() string {
+	names := make([]string, len(Catalogue))
+	for i, entry := range Catalogue {
+		names[i] = string(entry.Kind)
+	}
+	return strings.Join(names, ", ")
+}

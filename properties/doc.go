@@ -1,0 +1,99 @@
+// Package properties holds the invariants of event delivery, one in a file, as folds over the journal of a run. They are checked on every
+// run, with faults or without.
+//
+// A property reads only the journal: what was written, by whom, when handlers started and ended, and what they did. It
+// never asks the engine. For each there is a mutant, a planted bug that it catches (package mutants).
+package properties
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
+
+// Property is one invariant.
+type Property struct {
+	ID        string // "I1" … "I14", as in the specification
+	Name      string
+	Statement string
+	New       func() Checker
+}
+
+// Checker folds one journal. It is told of every event, after the state has taken it in, and of the end.
+type Checker interface {
+	Observe(s *State, event *journal.Event)
+	Finish(s *State)
+}
+
+// Violation is a place where an invariant does not hold.
+type Violation struct {
+	Property string // "I3 fencing"
+	Step     int
+	Time     time.Duration
+	What     string
+}
+
+func (v Violation) String() string {
+	return fmt.Sprintf("%s, at step %d (%v): %s", v.Property, v.Step, v.Time, v.What)
+}
+
+// All is every property, in order.
+var All = []Property{
+	noLoss, uniqueness, fencing, terminal, atMostOnce, numbering, ordering, recovery, concurrency, retention, acknowledged,
+	fairness, closing, truth,
+}
+
+// Lookup returns the property with the ID or name.
+func Lookup(name string) (Property, error) {
+	names := make([]string, len(All))
+	for i, property := range All {
+		if strings.EqualFold(property.ID, name) || property.Name == name {
+			return property, nil
+		}
+		names[i] = property.ID + " " + property.Name
+	}
+	return Property{}, fmt.Errorf("properties: unknown property %q; allowed: %s", name, strings.Join(names, ", "))
+}
+
+// Verdict is what one property said of a run.
+type Verdict struct {
+	Property   Property
+	Violations []Violation
+}
+
+// Check checks all properties in one pass over the journal and returns a verdict for each, in order.
+func Check(j *journal.Journal) []Verdict { return check(j, All) }
+
+// Violations checks all properties and returns what they found.
+func Violations(j *journal.Journal) (found []Violation) {
+	for _, verdict := range Check(j) {
+		found = append(found, verdict.Violations...)
+	}
+	return found
+}
+
+func check(j *journal.Journal, properties []Property) []Verdict {
+	state := newState(j)
+	verdicts := make([]Verdict, len(properties))
+	checkers := make([]Checker, len(properties))
+	for i, property := range properties {
+		verdicts[i].Property = property
+		checkers[i] = property.New()
+	}
+	each := func(tell func(Checker)) {
+		for i, checker := range checkers {
+			state.verdict = &verdicts[i]
+			tell(checker)
+		}
+	}
+	for i := range j.Events {
+		event := &j.Events[i]
+		state.apply(event)
+		each(func(c Checker) { c.Observe(state, event) })
+		state.settle(event)
+	}
+	each(func(c Checker) { c.Finish(state) })
+	return verdicts
+}

@@ -1,0 +1,32 @@
+package properties
+
+import "github.com/fencepost-sim/fencepost/sim/journal"
+
+var uniqueness = Property{
+	ID: "I2", Name: "uniqueness",
+	Statement: "There is one delivery for each group and event, and one attempt for each delivery and number.",
+	New:       func() Checker { return unique{} },
+}
+
+type unique struct{}
+
+func (unique) Observe(s *State, _ *journal.Event) {
+	if s.Delivery != nil && s.Delivery.Before == nil {
+		now := s.Delivery.After
+		for _, other := range s.Deliveries {
+			if other != now && other.Group == now.Group && other.EventID == now.EventID {
+				s.Violate("group %s has a second delivery of event %s", now.Group, now.EventID)
+			}
+		}
+	}
+	if s.Attempt != nil && s.Attempt.Before == nil {
+		now := s.Attempt.After
+		for _, other := range s.AttemptsOf(now.DeliveryID) {
+			if other != now && other.Number == now.Number {
+				s.Violate("delivery %s has a second attempt %d", now.DeliveryID, now.Number)
+			}
+		}
+	}
+}
+
+func (unique) Finish(*State) {}

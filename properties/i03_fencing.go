@@ -1,0 +1,43 @@
+package properties
+
+import "github.com/fencepost-sim/fencepost/sim/journal"
+
+var fencing = Property{
+	ID: "I3", Name: "fencing",
+	Statement: "Only the holder of a lease renews it, completes its attempt, or starts its handler; only an expired lease is reaped; a held one is not taken.",
+	New:       func() Checker { return fence{} },
+}
+
+type fence struct{}
+
+func (fence) Observe(s *State, event *journal.Event) {
+	if event.Kind == journal.HandlerStarted {
+		if h := s.Running(event); h != nil && !s.HoldsLease(h) {
+			s.Violate("%s starts the handler of attempt %d of delivery %s without holding its lease",
+				s.Journal.ProcessName(event.Process), h.Number, h.DeliveryID)
+		}
+		return
+	}
+	if s.Attempt == nil || s.Attempt.Before == nil || s.Attempt.Before.Status != "pending" || s.Attempt.Before.Token == "" {
+		return
+	}
+	before, now := s.Attempt.Before, s.Attempt.After
+	holder := s.Claimer(before.Token)
+	holds := holder.Process == event.Process && holder.Life == s.Life(event.Process)
+	writer := s.Journal.ProcessName(event.Process)
+	switch {
+	case now.Code == "worker_lost":
+		if before.LockedUntil > s.Now {
+			s.Violate("%s reaps attempt %d of delivery %s, whose lease ends in %v", writer, now.Number, now.DeliveryID, before.LockedUntil-s.Now)
+		}
+	case now.Token != "" && now.Token != before.Token:
+		s.Violate("%s takes attempt %d of delivery %s, which is locked", writer, now.Number, now.DeliveryID)
+	case !holds:
+		s.Violate("%s writes attempt %d of delivery %s (%s), whose lease is held by %s",
+			writer, now.Number, now.DeliveryID, event.Point, s.Journal.ProcessName(holder.Process))
+	case now.Status != "pending" && holder.Task != event.Task:
+		s.Violate("task %d of %s completes attempt %d of delivery %s, which task %d claimed", event.Task, writer, now.Number, now.DeliveryID, holder.Task)
+	}
+}
+
+func (fence) Finish(*State) {}

@@ -1,0 +1,80 @@
+package properties
+
+import (
+	"math"
+	"time"
+
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
+
+var recovery = Property{
+	ID: "I8", Name: "recovery",
+	Statement: "After the last fault every delivery ends within a bound: what its retries, leases, polls and handlers may take; and the run comes to rest.",
+	New:       func() Checker { return &bounded{} },
+}
+
+type bounded struct {
+	longest time.Duration // handler
+}
+
+func (b *bounded) Observe(s *State, event *journal.Event) {
+	if event.Kind == journal.HandlerEnded {
+		if h := s.Running(event); h != nil {
+			b.longest = max(b.longest, event.Time-h.Started)
+		}
+	}
+	if event.Kind == journal.RunEnded && event.Name == "step limit" {
+		s.Violate("the run does not come to rest: a busy loop")
+	}
+}
+
+func (b *bounded) Finish(s *State) {
+	for _, event := range s.Events {
+		for _, subscription := range s.Subscriptions {
+			if s.Deserves(subscription, event) {
+				b.checkEvent(s, subscription, event)
+			}
+		}
+	}
+}
+
+func (b *bounded) checkEvent(s *State, subscription *Subscription, event *Event) {
+	since := max(event.Stored, s.LastFault)
+	bound := b.bound(s, subscription)
+	ended := time.Duration(-1)
+	for _, delivery := range s.Deliveries {
+		if delivery.Group == subscription.Group && delivery.EventID == event.ID && delivery.Terminal() {
+			ended = delivery.Ended
+		}
+	}
+	switch {
+	case ended > since+bound:
+		s.Violate("the delivery of event %s to group %s ended %v after the last fault; the bound is %v", event.ID, subscription.Group, ended-since, bound)
+	case ended < 0 && s.Now > since+bound:
+		s.Violate("the delivery of event %s to group %s has not ended %v after the last fault; the bound is %v", event.ID, subscription.Group, s.Now-since, bound)
+	}
+}
+
+// bound adds up what one event may take, and for an ordered topic, or more events than workers, what those before it may take.
+func (b *bounded) bound(s *State, subscription *Subscription) time.Duration {
+	var lock, poll time.Duration
+	for _, engine := range s.Engines {
+		lock, poll = max(lock, engine.LockTimeout), max(poll, engine.PollInterval)
+	}
+	attempts := time.Duration(subscription.MaxRetries + 1)
+	one := attempts*(2*lock+4*poll+b.longest) + s.delays(subscription)
+	queue := time.Duration(0)
+	for _, event := range s.Events {
+		if s.Deserves(subscription, event) {
+			queue++
+		}
+	}
+	return one*max(1, queue) + s.Forced
+}
+
+func (s *State) delays(subscription *Subscription) (sum time.Duration) {
+	for n := range subscription.MaxRetries {
+		sum += time.Duration(float64(subscription.RetryDelay) * math.Pow(subscription.Multiplier, float64(n)))
+	}
+	return sum
+}

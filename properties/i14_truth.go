@@ -1,0 +1,61 @@
+package properties
+
+import "github.com/fencepost-sim/fencepost/sim/journal"
+
+var truth = Property{
+	ID: "I14", Name: "truth",
+	Statement: "The recorded outcome of an attempt is what its handler did; a delivery ends as its last attempt did.",
+	New:       func() Checker { return honest{} },
+}
+
+type honest struct{}
+
+func (honest) Observe(s *State, _ *journal.Event) {
+	if c := s.Attempt; c != nil && c.Before != nil && c.Before.Status == "pending" && c.After.Status != "pending" {
+		checkAttempt(s, c.After)
+	}
+	if c := s.Delivery; c != nil && c.Before != nil && !c.Before.Terminal() && c.After.Terminal() {
+		checkDelivery(s, c.After)
+	}
+}
+
+func checkAttempt(s *State, attempt *Attempt) {
+	var last *Handler
+	for _, h := range s.Handlers {
+		if h.DeliveryID == attempt.DeliveryID && h.Number == attempt.Number {
+			last = h
+		}
+	}
+	switch {
+	case attempt.Status == "success":
+		if last == nil || !last.Returned || last.Error != "" {
+			s.Violate("attempt %d of delivery %s is recorded as a success; its handler did not succeed", attempt.Number, attempt.DeliveryID)
+		}
+	case attempt.Code == "handler_error":
+		if last == nil || !last.Returned || last.Error == "" {
+			s.Violate("attempt %d of delivery %s is recorded as the handler's error; its handler did not fail", attempt.Number, attempt.DeliveryID)
+		}
+	case attempt.Code == "event_expired":
+		if stored := s.EventOf(attempt.EventID); stored != nil && !stored.Gone {
+			s.Violate("attempt %d of delivery %s is recorded as expired; the event %s is there", attempt.Number, attempt.DeliveryID, attempt.EventID)
+		}
+		if last != nil {
+			s.Violate("attempt %d of delivery %s is recorded as expired; its handler ran", attempt.Number, attempt.DeliveryID)
+		}
+	case attempt.Code == "":
+		s.Violate("attempt %d of delivery %s failed without a code", attempt.Number, attempt.DeliveryID)
+	}
+}
+
+func checkDelivery(s *State, delivery *Delivery) {
+	attempts := s.AttemptsOf(delivery.ID)
+	if len(attempts) == 0 {
+		s.Violate("delivery %s ends as %s without an attempt", delivery.ID, delivery.Status)
+		return
+	}
+	if last := attempts[len(attempts)-1]; last.Status != delivery.Status {
+		s.Violate("delivery %s ends as %s; its last attempt is %s", delivery.ID, delivery.Status, last.Status)
+	}
+}
+
+func (honest) Finish(*State) {}

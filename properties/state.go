@@ -1,0 +1,448 @@
+package properties
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
+
+// State is the fold that all properties share: the documents as the journal shows them, decoded, and
+// the handlers that run. Lists are in the order of the journal, so that nothing depends on map order.
+type State struct {
+	Journal *journal.Journal
+
+	Events        []*Event
+	Subscriptions []*Subscription
+	Deliveries    []*Delivery
+	Attempts      []*Attempt
+	Handlers      []*Handler // every start, in order
+	Engines       []*Engine
+
+	// What the event that is being observed changed, if it wrote one of these.
+	Delivery *Change[Delivery]
+	Attempt  *Change[Attempt]
+
+	Now        time.Duration
+	Ended      string // the reason, once the run has ended
+	LastFault  time.Duration
+	Forced     time.Duration // by how much the clock was moved while tasks were ready
+	start      time.Time
+	step       int
+	verdict    *Verdict
+	events     map[string]*Event
+	deliveries map[string]*Delivery
+	attempts   map[string]*Attempt
+	byDelivery map[string][]*Attempt
+	lives      map[int]int // process → incarnation
+	claimers   map[string]Claimer
+}
+
+// Change is a document before and after a write. Before is nil if it was inserted.
+type Change[T any] struct {
+	Before *T
+	After  *T
+}
+
+// Event is a published event.
+type Event struct {
+	ID           string
+	Topic        string
+	Sequence     bson.Timestamp
+	Stored       time.Duration
+	Acknowledged bool
+	Gone         bool // deleted by the TTL monitor
+	task         int  // that stored it
+}
+
+// Subscription is a group's policy and position for a topic.
+type Subscription struct {
+	ID           string
+	Group, Topic string
+	Ordered      bool
+	AtMostOnce   bool
+	MaxRetries   int64
+	RetryDelay   time.Duration
+	Multiplier   float64
+	Begin        bson.Timestamp // sequence of the last event before its beginning
+	OrderHeld    time.Duration  // until when its ordering lease is held
+}
+
+// Delivery is a delivery document.
+type Delivery struct {
+	ID           string
+	EventID      string
+	Group, Topic string
+	Status       string
+	Expires      bson.DateTime
+	Created      time.Duration
+	Ended        time.Duration // when its status became terminal
+	Gone         bool
+}
+
+// Terminal tells whether the delivery has ended.
+func (d *Delivery) Terminal() bool { return d != nil && d.Status != "pending" }
+
+// Attempt is a history document.
+type Attempt struct {
+	ID           string
+	DeliveryID   string
+	EventID      string
+	Group, Topic string
+	Number       int64
+	Status       string
+	Code         string
+	Token        string
+	LockedUntil  time.Duration // true virtual time by the database's clock
+	Due          time.Duration
+	Expires      bson.DateTime
+	Gone         bool
+}
+
+// Claimer is who wrote a lock token.
+type Claimer struct {
+	Process, Life, Task int
+}
+
+// Handler is one run of a handler.
+type Handler struct {
+	Process, Life, Task int
+	EventID             string
+	Group, Topic        string
+	DeliveryID          string
+	Number              int64
+	Started             time.Duration
+	Ended               bool // also when its process died
+	Returned            bool
+	Error               string
+	Effects             int
+	Fenced              bool
+}
+
+// Engine is an opened engine of a process.
+type Engine struct {
+	Process, Life int
+	Group         string
+	Prefix        string
+	LockTimeout   time.Duration
+	PollInterval  time.Duration
+	Limits        []Limit // by topic
+}
+
+// Limit is how many handlers of a topic may run at once in a process.
+type Limit struct {
+	Topic string
+	Most  int
+}
+
+func newState(j *journal.Journal) *State {
+	return &State{
+		Journal: j,
+		events:  map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
+		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{},
+	}
+}
+
+// Violate notes that the property which is being asked does not hold.
+func (s *State) Violate(format string, values ...any) {
+	s.verdict.Violations = append(s.verdict.Violations, Violation{
+		Property: s.verdict.Property.ID + " " + s.verdict.Property.Name,
+		Step:     s.step, Time: s.Now, What: fmt.Sprintf(format, values...),
+	})
+}
+
+// apply folds an event in, before the properties see it.
+func (s *State) apply(event *journal.Event) {
+	s.step, s.Now = event.Step, event.Time
+	s.Delivery, s.Attempt = nil, nil
+	switch event.Kind {
+	case journal.RunStarted:
+		s.start = time.UnixMilli(event.Number)
+	case journal.RunEnded:
+		s.Ended = event.Name
+	case journal.Advanced:
+		if event.Number > 0 {
+			s.Forced += event.Span
+		}
+	case journal.FaultStruck:
+		s.LastFault = max(s.LastFault, event.Time+event.Span)
+	case journal.ProcessStarted:
+		s.lives[event.Process] = int(event.Number)
+	case journal.ProcessDied:
+		s.endHandlers(event.Process)
+	case journal.EngineOpened:
+		s.Engines = append(s.Engines, &Engine{
+			Process: event.Process, Life: s.lives[event.Process], Group: event.Group, Prefix: event.Name,
+			LockTimeout: event.Span, PollInterval: time.Duration(event.Number) * time.Millisecond,
+		})
+	case journal.Subscribed:
+		s.subscribed(event)
+	case journal.Wrote:
+		s.wrote(event)
+	case journal.Deleted, journal.Expired:
+		s.deleted(event)
+	case journal.Answered:
+		s.answered(event)
+	case journal.HandlerStarted, journal.HandlerEnded, journal.HandlerFenced, journal.EffectPerformed:
+		s.handler(event)
+	}
+}
+
+// settle takes in what must not show before the properties have seen the event.
+func (s *State) settle(event *journal.Event) {
+	if event.Kind == journal.HandlerEnded {
+		if h := s.Running(event); h != nil {
+			h.Ended = true
+		}
+	}
+}
+
+func (s *State) endHandlers(process int) {
+	for _, h := range s.Handlers {
+		if h.Process == process {
+			h.Ended = true
+		}
+	}
+}
+
+func (s *State) subscribed(event *journal.Event) {
+	for _, engine := range slices.Backward(s.Engines) {
+		if engine.Process == event.Process && engine.Group == event.Group {
+			engine.Limits = append(engine.Limits, Limit{event.Name, int(event.Number)})
+			return
+		}
+	}
+}
+
+func (s *State) handler(event *journal.Event) {
+	if event.Kind == journal.HandlerStarted {
+		s.Handlers = append(s.Handlers, &Handler{
+			Process: event.Process, Life: s.lives[event.Process], Task: event.Task, EventID: event.Key, Group: event.Group, Topic: event.Name,
+			DeliveryID: event.Delivery, Number: event.Number, Started: event.Time,
+		})
+		return
+	}
+	h := s.Running(event)
+	if h == nil {
+		return
+	}
+	switch event.Kind {
+	case journal.HandlerEnded:
+		h.Returned, h.Error = true, event.Error
+	case journal.HandlerFenced:
+		h.Fenced = true
+	case journal.EffectPerformed:
+		h.Effects++
+	}
+}
+
+// Running returns the handler that the event's task runs, or nil.
+func (s *State) Running(event *journal.Event) *Handler {
+	for _, h := range slices.Backward(s.Handlers) {
+		if h.Task == event.Task && !h.Ended {
+			return h
+		}
+	}
+	return nil
+}
+
+// answered learns which publications were acknowledged: their writer saw the reply.
+func (s *State) answered(event *journal.Event) {
+	if event.Point != "event.publish" || event.Error != "" {
+		return
+	}
+	for _, stored := range slices.Backward(s.Events) {
+		if stored.task == event.Task {
+			stored.Acknowledged = true
+			return
+		}
+	}
+}
+
+func (s *State) wrote(event *journal.Event) {
+	switch {
+	case strings.HasSuffix(event.Collection, ".events"):
+		s.wroteEvent(event)
+	case strings.HasSuffix(event.Collection, ".subscriptions"):
+		s.wroteSubscription(event)
+	case strings.HasSuffix(event.Collection, ".deliveries"):
+		s.wroteDelivery(event)
+	case strings.HasSuffix(event.Collection, ".history"):
+		s.wroteAttempt(event)
+	}
+}
+
+func (s *State) wroteEvent(event *journal.Event) {
+	if s.events[event.Key] != nil {
+		return
+	}
+	stored := &Event{
+		ID: event.Key, Topic: text(event.Document, "topic"), Stored: event.Time, task: event.Task,
+	}
+	stored.Sequence, _ = value(event.Document, "sequence").(bson.Timestamp)
+	s.events[event.Key] = stored
+	s.Events = append(s.Events, stored)
+}
+
+func (s *State) wroteSubscription(event *journal.Event) {
+	i := slices.IndexFunc(s.Subscriptions, func(known *Subscription) bool { return known.ID == event.Key })
+	var subscription *Subscription
+	if i >= 0 {
+		subscription = s.Subscriptions[i]
+	} else {
+		subscription = &Subscription{
+			ID: event.Key, Group: text(event.Document, "consumerGroup"), Topic: text(event.Document, "topic"),
+			Ordered:    value(event.Document, "ordered") == true,
+			AtMostOnce: text(event.Document, "delivery") == "at-most-once",
+			MaxRetries: integer(event.Document, "maxRetries"),
+			RetryDelay: time.Duration(integer(event.Document, "retryDelayMs")) * time.Millisecond,
+		}
+		subscription.Multiplier, _ = value(event.Document, "retryBackoffMultiplier").(float64)
+		subscription.Begin, _ = value(event.Document, "cursorSequence").(bson.Timestamp)
+		s.Subscriptions = append(s.Subscriptions, subscription)
+	}
+	subscription.OrderHeld = s.virtual(value(event.Document, "orderedLockedUntil"))
+}
+
+func (s *State) wroteDelivery(event *journal.Event) {
+	known := s.deliveries[event.Key]
+	now := Delivery{
+		ID: event.Key, EventID: text(event.Document, "eventId"), Group: text(event.Document, "consumerGroup"),
+		Topic: text(event.Document, "topic"), Status: text(event.Document, "status"), Created: event.Time,
+	}
+	now.Expires, _ = value(event.Document, "expiresAt").(bson.DateTime)
+	s.Delivery = &Change[Delivery]{}
+	if known == nil {
+		known = &Delivery{}
+		s.deliveries[event.Key] = known
+		s.Deliveries = append(s.Deliveries, known)
+	} else {
+		before := *known
+		s.Delivery.Before = &before
+		now.Created, now.Ended = before.Created, before.Ended
+	}
+	if now.Terminal() && now.Ended == 0 {
+		now.Ended = event.Time
+	}
+	*known = now
+	s.Delivery.After = known
+}
+
+func (s *State) wroteAttempt(event *journal.Event) {
+	known := s.attempts[event.Key]
+	d := event.Document
+	now := Attempt{
+		ID: event.Key, DeliveryID: text(d, "deliveryId"), EventID: text(d, "eventId"), Group: text(d, "consumerGroup"),
+		Topic: text(d, "topic"), Number: integer(d, "attempt"), Status: text(d, "status"), Token: text(d, "lockToken"),
+		LockedUntil: s.virtual(value(d, "lockedUntil")), Due: s.virtual(value(d, "nextAttemptAt")),
+	}
+	now.Expires, _ = value(d, "expiresAt").(bson.DateTime)
+	if failure, ok := value(d, "error").(bson.D); ok {
+		now.Code = text(failure, "code")
+	}
+	s.Attempt = &Change[Attempt]{}
+	if known == nil {
+		known = &Attempt{}
+		s.attempts[event.Key] = known
+		s.Attempts = append(s.Attempts, known)
+		s.byDelivery[now.DeliveryID] = append(s.byDelivery[now.DeliveryID], known)
+	} else {
+		before := *known
+		s.Attempt.Before = &before
+	}
+	if now.Token != "" && s.claimers[now.Token] == (Claimer{}) {
+		s.claimers[now.Token] = Claimer{event.Process, s.lives[event.Process], event.Task}
+	}
+	*known = now
+	s.Attempt.After = known
+}
+
+func (s *State) deleted(event *journal.Event) {
+	if known := s.events[event.Key]; known != nil {
+		known.Gone = true
+	}
+	if known := s.deliveries[event.Key]; known != nil {
+		known.Gone = true
+	}
+	if known := s.attempts[event.Key]; known != nil {
+		known.Gone = true
+	}
+}
+
+// Claimer returns who wrote the lock token.
+func (s *State) Claimer(token string) Claimer { return s.claimers[token] }
+
+// EventOf returns the event with the ID, or nil.
+func (s *State) EventOf(id string) *Event { return s.events[id] }
+
+// DeliveryOf returns the delivery with the ID, or nil if there never was one.
+func (s *State) DeliveryOf(id string) *Delivery { return s.deliveries[id] }
+
+// AttemptsOf returns the attempts of a delivery in the order of their insertion.
+func (s *State) AttemptsOf(delivery string) []*Attempt { return s.byDelivery[delivery] }
+
+// SubscriptionOf returns the group's subscription to the topic, or nil.
+func (s *State) SubscriptionOf(group, topic string) *Subscription {
+	for _, subscription := range s.Subscriptions {
+		if subscription.Group == group && subscription.Topic == topic {
+			return subscription
+		}
+	}
+	return nil
+}
+
+// Life returns the incarnation of a process.
+func (s *State) Life(process int) int { return s.lives[process] }
+
+// Deserves tells whether the group of the subscription must get the event.
+func (s *State) Deserves(subscription *Subscription, event *Event) bool {
+	return event.Topic == subscription.Topic && event.Sequence.After(subscription.Begin)
+}
+
+// HoldsLease tells whether the handler's attempt is leased to its process now.
+func (s *State) HoldsLease(h *Handler) bool {
+	for _, attempt := range s.byDelivery[h.DeliveryID] {
+		if attempt.Number == h.Number && attempt.Status == "pending" && attempt.LockedUntil > s.Now {
+			by := s.claimers[attempt.Token]
+			return by.Process == h.Process && by.Life == h.Life
+		}
+	}
+	return false
+}
+
+// virtual turns a date of the database into virtual time.
+func (s *State) virtual(date any) time.Duration {
+	d, ok := date.(bson.DateTime)
+	if !ok {
+		return 0
+	}
+	return time.Duration(int64(d)-s.start.UnixMilli()) * time.Millisecond
+}
+
+func value(document bson.D, key string) any {
+	for i := range document {
+		if document[i].Key == key {
+			return document[i].Value
+		}
+	}
+	return nil
+}
+
+func text(document bson.D, key string) string {
+	s, _ := value(document, key).(string)
+	return s
+}
+
+func integer(document bson.D, key string) int64 {
+	switch n := value(document, key).(type) {
+	case int32:
+		return int64(n)
+	case int64:
+		return n
+	}
+	return 0
+}

@@ -1,0 +1,108 @@
+package reports
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/fencepost-sim/fencepost/properties"
+	"github.com/fencepost-sim/fencepost/scenarios"
+)
+
+// Summary is the result of one run, for machines.
+type Summary struct {
+	Scenario   string              `json:"scenario"`
+	Variant    string              `json:"variant"`
+	Seed       uint64              `json:"seed"`
+	Plan       []string            `json:"plan"`
+	Hash       string              `json:"hash"`
+	Steps      int                 `json:"steps"`
+	Holds      bool                `json:"holds"`
+	Events     []scenarios.Outcome `json:"events"`
+	Unexpected []string            `json:"unexpected"`
+	Properties []PropertyResult    `json:"properties"`
+	Reproduce  string              `json:"reproduce"`
+}
+
+// PropertyResult is the verdict of one property.
+type PropertyResult struct {
+	ID         string   `json:"id"`
+	Name       string   `json:"name"`
+	Holds      bool     `json:"holds"`
+	Violations []string `json:"violations"`
+}
+
+// Summarize checks all properties and the scenario's expectation.
+func Summarize(run *scenarios.Run) *Summary {
+	s := &Summary{
+		Scenario: run.Scenario.Name, Variant: run.Variant.String(), Seed: run.Seed,
+		Plan: planLines(run), Hash: run.Journal.Hash(), Steps: run.Journal.Steps(),
+		Events: scenarios.Outcomes(run.Journal), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
+	}
+	s.Holds = len(s.Unexpected) == 0
+	for _, verdict := range properties.Check(run.Journal) {
+		result := PropertyResult{ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0}
+		for _, violation := range verdict.Violations {
+			result.Violations = append(result.Violations, violation.String())
+		}
+		s.Holds = s.Holds && result.Holds
+		s.Properties = append(s.Properties, result)
+	}
+	return s
+}
+
+func planLines(run *scenarios.Run) []string {
+	return strings.Split(strings.TrimSpace(run.Plan.String()), "\n")
+}
+
+// Reproduce is the command line that repeats a run of a scenario's own plan.
+func Reproduce(run *scenarios.Run) string {
+	line := fmt.Sprintf("go run ./cmd/simrun --scenario %s --variant %s --seed %d", run.Scenario.Name, run.Variant, run.Seed)
+	if run.Plan.Schedule != "" {
+		line += " --schedule " + string(run.Plan.Schedule)
+	}
+	return line
+}
+
+// WriteJSON writes the summary as one JSON object.
+func (s *Summary) WriteJSON(out io.Writer) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(s)
+}
+
+// WriteText writes the verdicts in words.
+func (s *Summary) WriteText(out io.Writer) error {
+	var b strings.Builder
+	for _, event := range s.Events {
+		fmt.Fprintf(&b, "%s  handler starts: %d, side effects: %d, idempotency keys: %d, attempts: %s, delivery: %s\n",
+			event.EventID, event.Starts, event.Effects, len(event.Keys), numbered(event.Attempts), event.Status)
+	}
+	b.WriteString("\n")
+	if len(s.Unexpected) == 0 {
+		b.WriteString("  ok    as the scenario expects\n")
+	}
+	for _, difference := range s.Unexpected {
+		fmt.Fprintf(&b, "  FAIL  %s\n", difference)
+	}
+	for _, p := range s.Properties {
+		if p.Holds {
+			fmt.Fprintf(&b, "  ok    %-4s %s\n", p.ID, p.Name)
+		}
+		for _, violation := range p.Violations {
+			fmt.Fprintf(&b, "  FAIL  %s\n", violation)
+		}
+	}
+	fmt.Fprintf(&b, "\njournal   %s (%d steps)\nreproduce %s\n", s.Hash, s.Steps, s.Reproduce)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func numbered(attempts []string) string {
+	parts := make([]string, len(attempts))
+	for i, attempt := range attempts {
+		parts[i] = fmt.Sprintf("%d %s", i+1, attempt)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,121 @@
+package scenarios
+
+import (
+	"time"
+
+	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/sim"
+)
+
+// All scenarios, in the order in which they are best read.
+var All = []Scenario{
+	{
+		Name:   "no-faults",
+		Title:  "nothing goes wrong",
+		Story:  "An event is published and handled once. What the other scenarios are compared with.",
+		Expect: once,
+	},
+	{
+		Name:  "crash-before-handler",
+		Title: "the worker dies before the handler starts",
+		Story: "A worker leases the attempt, reads the event, and dies. Its lease expires, the attempt becomes worker_lost, and " +
+			"the next attempt runs the handler for the first time. At most once: the delivery ends without a run.",
+		Row:      &CrashRow{string(engine.PointEventRead), sim.PointHandlerStart, "expired lease becomes worker_lost; a retry is created", true},
+		Faults:   []faults.Fault{crash(string(engine.PointEventRead), faults.After)},
+		Workload: Workload{},
+		Expect:   afterLostWorker(0, 0),
+	},
+	{
+		Name:  "crash-during-handler",
+		Title: "the worker dies while the handler runs",
+		Story: "The handler has started and has had no effect yet. Its lease expires, the attempt becomes worker_lost, and the " +
+			"next attempt runs the handler again.",
+		Row:    &CrashRow{sim.PointHandlerStart, sim.PointEffect, "expired lease becomes worker_lost; a retry is created", true},
+		Faults: []faults.Fault{crash(sim.PointHandlerStart, faults.After)},
+		Expect: afterLostWorker(1, 0),
+	},
+	{
+		Name:  "crash-after-side-effect",
+		Title: "the worker dies after the side effect, before it could acknowledge",
+		Story: "The customer is charged, and the worker dies before it can write so. Nobody can know: the handler runs again " +
+			"with the same event ID, and charges again unless the receiver refuses the second charge by that key.",
+		Row:    &CrashRow{sim.PointEffect, string(engine.PointAttemptSucceed), "expired lease becomes worker_lost; another attempt is created", true},
+		Faults: []faults.Fault{crash(sim.PointEffect, faults.After)},
+		Expect: afterLostWorker(1, 1),
+	},
+	{
+		Name:  "crash-after-history-success",
+		Title: "the worker dies after it recorded the success, before the delivery is finished",
+		Story: "The attempt is a success under a delivery that is still pending. Reconciliation finishes the delivery; the " +
+			"handler does not run again.",
+		Row:    &CrashRow{string(engine.PointAttemptSucceed), string(engine.PointDeliverySucceed), "reconciliation finishes the delivery from successful history", false},
+		Faults: []faults.Fault{crash(string(engine.PointAttemptSucceed), faults.After)},
+		Expect: once,
+	},
+	{
+		Name:  "crash-after-history-error",
+		Title: "the worker dies after it recorded the failure, before the retry exists",
+		Story: "The handler fails, the failure is recorded, and the worker dies before it can create the next attempt. " +
+			"Reconciliation creates exactly that one. At most once: it ends the delivery.",
+		Row:      &CrashRow{string(engine.PointAttemptFail), string(engine.PointAttemptRetry), "reconciliation creates exactly the next numbered attempt", true},
+		Workload: Workload{Topics: []TopicLoad{{Do: Work{FailFirst: 1}}}},
+		Faults:   []faults.Fault{crash(string(engine.PointAttemptFail), faults.After)},
+		Expect: func(v Variant) Expectation {
+			if v.AtMostOnce() {
+				return Expectation{Starts: 1, Effects: 0, Attempts: []string{engine.CodeHandlerError}, Status: "error"}
+			}
+			return Expectation{Starts: 2, Effects: 1, Attempts: []string{engine.CodeHandlerError, "success"}, Status: "success"}
+		},
+	},
+	{
+		Name:  "heartbeat-stall",
+		Title: "a worker's heartbeat hangs, it loses its lease, and its late success is fenced out",
+		Story: "The handler works for 45 s and does not look at its context. Its first heartbeat hangs, so its lease of 30 s expires: the attempt " +
+			"becomes worker_lost and another worker runs the next one. When the stale handler returns, its success carries a token that no " +
+			"longer matches, and is refused.",
+		Workload: Workload{Topics: []TopicLoad{{Do: Work{Time: 45 * time.Second, Stubborn: true}}}},
+		Faults: []faults.Fault{{
+			Kind: faults.Stall, Process: faults.AnyProcess, Point: string(engine.PointAttemptHeartbeat),
+			Position: faults.Before, Occurrence: 1, Span: 2 * time.Minute,
+		}},
+		Expect: func(v Variant) Expectation {
+			expected := afterLostWorker(1, 1)(v)
+			expected.Fenced = true
+			return expected
+		},
+	},
+	{
+		Name:     "dropped-notification",
+		Title:    "every change-stream notification is lost",
+		Story:    "No worker hears of the event. Polling finds it within a poll interval.",
+		Workload: Workload{PublishAt: 10 * time.Second},
+		Faults:   []faults.Fault{{Kind: faults.Drop, Process: faults.AnyProcess, Occurrence: 1, Count: faults.All}},
+		Expect: func(v Variant) Expectation {
+			expected := once(v)
+			expected.Within = 3 * time.Second
+			return expected
+		},
+	},
+}
+
+func crash(point string, position faults.Position) faults.Fault {
+	return faults.Fault{
+		Kind: faults.Crash, Process: faults.AnyProcess, Point: point, Position: position,
+		Occurrence: 1, Span: 5 * time.Second,
+	}
+}
+
+func once(Variant) Expectation {
+	return Expectation{Starts: 1, Effects: 1, Attempts: []string{"success"}, Status: "success"}
+}
+
+// afterLostWorker expects what follows when the first worker is lost after so many starts and effects.
+func afterLostWorker(starts, effects int) func(Variant) Expectation {
+	return func(v Variant) Expectation {
+		if v.AtMostOnce() {
+			return Expectation{Starts: starts, Effects: effects, Attempts: []string{engine.CodeWorkerLost}, Status: "error"}
+		}
+		return Expectation{Starts: starts + 1, Effects: effects + 1, Attempts: []string{engine.CodeWorkerLost, "success"}, Status: "success"}
+	}
+}

@@ -1,0 +1,203 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/sim"
+)
+
+// Order is the data of the events that workloads publish.
+type Order struct {
+	Number int
+}
+
+// Workload is what the processes of a run do, apart from the faults: data, so that it can be drawn at random. The zero value of a
+// field is the default that its comment names.
+type Workload struct {
+	// Group is the consumer group. Default "billing".
+	Group string
+	// Replicas is how many processes consume, named worker-1, worker-2, … Default 1.
+	Replicas int
+	// Workers, LockTimeout, PollInterval, HistoryRetention, DiscoveryBatch and ReconcileBatch are options of their engines.
+	Workers          int
+	LockTimeout      time.Duration
+	PollInterval     time.Duration
+	HistoryRetention time.Duration
+	DiscoveryBatch   int
+	ReconcileBatch   int
+	// Topics are subscribed to by every replica, and published to by the process "publisher". Default: one topic, "order.created".
+	Topics []TopicLoad
+	// PublishAt is when publishing begins. Default 0.
+	PublishAt time.Duration
+}
+
+// TopicLoad is the load on one topic.
+type TopicLoad struct {
+	Name    string
+	Options engine.SubscribeOptions
+	Events  int
+	// Pause is the time between two publications.
+	Pause time.Duration
+	Do    Work
+}
+
+// Work is what the handler does: it works, performs the side effect "charge" with the event's ID as idempotency key,
+// and works on.
+type Work struct {
+	Time time.Duration
+	// FailFirst is how many attempts fail before they have the effect.
+	FailFirst int
+	// Stubborn work does not look at its context: it goes on after its lease is lost.
+	Stubborn bool
+}
+
+// ErrDeclined is the error with which handlers fail when Work says so.
+var ErrDeclined = errors.New("declined")
+
+func (w Workload) withDefaults() Workload {
+	if w.Group == "" {
+		w.Group = "billing"
+	}
+	w.Replicas = max(1, w.Replicas)
+	if len(w.Topics) == 0 {
+		w.Topics = []TopicLoad{{}}
+	}
+	for i := range w.Topics {
+		topic := &w.Topics[i]
+		if topic.Name == "" {
+			topic.Name = "order.created"
+		}
+		topic.Options.OffsetReset = engine.Earliest
+		topic.Events = max(1, topic.Events)
+	}
+	return w
+}
+
+// Build adds the workload's processes to a world and returns the function that tells when all its events have been
+// delivered.
+func (w Workload) Build(world *sim.World) (done func(*sim.World) bool) {
+	w = w.withDefaults()
+	for i := range w.Replicas {
+		world.Add(fmt.Sprintf("worker-%d", i+1), w.consume)
+	}
+	progress := &progress{published: make([]int, len(w.Topics))}
+	world.Add("publisher", func(ctx context.Context, p *sim.Process) error { return w.publish(ctx, p, progress) })
+	return func(world *sim.World) bool { return progress.finished && w.delivered(world) }
+}
+
+// progress is what the publisher remembers across crashes: it stands for the caller that tries again.
+type progress struct {
+	published []int // by topic
+	finished  bool
+}
+
+func (w Workload) options() engine.Options {
+	return engine.Options{
+		ConsumerGroup:    w.Group,
+		Workers:          w.Workers,
+		LockTimeout:      w.LockTimeout,
+		PollInterval:     w.PollInterval,
+		HistoryRetention: w.HistoryRetention,
+		DiscoveryBatch:   w.DiscoveryBatch,
+		ReconcileBatch:   w.ReconcileBatch,
+	}
+}
+
+// consume is the main function of a replica.
+func (w Workload) consume(ctx context.Context, p *sim.Process) error {
+	eng, err := p.Open(ctx, w.options())
+	if err != nil {
+		return err
+	}
+	for _, topic := range w.Topics {
+		_, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, topic.Do.handle)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k Work) handle(ctx context.Context, event engine.Event[Order]) error {
+	if k.Stubborn {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if err := k.work(ctx); err != nil {
+		return err
+	}
+	if event.Attempt <= k.FailFirst {
+		return ErrDeclined
+	}
+	if err := sim.Effect(ctx, "charge", event.ID); err != nil {
+		return err
+	}
+	return k.work(ctx)
+}
+
+func (k Work) work(ctx context.Context) error {
+	if k.Time == 0 {
+		return ctx.Err()
+	}
+	return sim.Sleep(ctx, k.Time/2)
+}
+
+// publish is the main function of the publisher.
+func (w Workload) publish(ctx context.Context, p *sim.Process, progress *progress) error {
+	options := w.options()
+	options.ChangeStreams = engine.ChangeStreamsDisabled
+	eng, err := p.Open(ctx, options)
+	if err != nil {
+		return err
+	}
+	if err := p.Sleep(ctx, w.PublishAt-p.World().Now()); err != nil {
+		return err
+	}
+	for i, topic := range w.Topics {
+		for progress.published[i] < topic.Events {
+			number := progress.published[i] + 1
+			if _, err := engine.NewTopic[Order](topic.Name).Publish(ctx, eng, Order{number}); err != nil {
+				return err
+			}
+			progress.published[i] = number
+			if err := p.Sleep(ctx, topic.Pause); err != nil {
+				return err
+			}
+		}
+	}
+	progress.finished = true
+	return nil
+}
+
+// delivered tells whether every event has ended, and carries its retention date where there is one.
+func (w Workload) delivered(world *sim.World) bool {
+	events := world.Model().Documents(sim.Database, "orionjs.pulse.events")
+	deliveries := world.Model().Documents(sim.Database, "orionjs.pulse.deliveries")
+	if len(deliveries) < len(events) {
+		return false
+	}
+	for _, delivery := range deliveries {
+		if !w.settled(delivery) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w Workload) settled(delivery bson.D) bool {
+	ended, dated := false, w.HistoryRetention == engine.KeepForever
+	for _, field := range delivery {
+		switch field.Key {
+		case "status":
+			ended = field.Value != "pending"
+		case "expiresAt":
+			dated = true
+		}
+	}
+	return ended && dated
+}

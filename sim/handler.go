@@ -1,0 +1,154 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
+
+// Points around user code, beside those of the engine.
+const (
+	PointHandlerStart = "handler.start" // a crash before it: the handler did not start
+	PointEffect       = "effect.perform"
+	PointHandlerEnd   = "handler.end"
+)
+
+// HandlerPoints lists them in order.
+var HandlerPoints = []string{PointHandlerStart, PointEffect, PointHandlerEnd}
+
+// Subscribe subscribes the process to the topic with a handler wrapped by Handle.
+func Subscribe[T any](ctx context.Context, p *Process, eng *engine.Engine, topic engine.Topic[T],
+	options engine.SubscribeOptions, handler engine.Handler[T]) (*engine.Subscription, error) {
+	subscription, err := topic.Subscribe(ctx, eng, options, Handle(p, handler))
+	if err != nil {
+		return nil, err
+	}
+	p.world.record(journal.Event{
+		Kind: journal.Subscribed, Process: p.index, Group: eng.Options().ConsumerGroup, Name: topic.Name(),
+		Number: int64(subscription.Options().MaxConcurrency),
+	})
+	return subscription, nil
+}
+
+// running is what a handler's context carries.
+type running struct {
+	process  *Process
+	life     *instance
+	event    string
+	topic    string
+	group    string
+	delivery string
+	attempt  int
+	fenced   bool
+}
+
+type runningKey struct{}
+
+// Handle wraps a handler so that the journal shows when it starts and ends, and so that faults can strike around
+// it. Inside, Effect and Sleep are available.
+func Handle[T any](p *Process, handler engine.Handler[T]) engine.Handler[T] {
+	life := p.instance
+	return func(ctx context.Context, event engine.Event[T]) (err error) {
+		r := &running{p, life, event.ID, event.Topic, event.ConsumerGroup, event.DeliveryID, event.Attempt, false}
+		w := p.world
+		occurrence := w.reach(w.current, PointHandlerStart)
+		w.strike(w.current, PointHandlerStart, occurrence, faults.Before)
+		w.record(r.as(journal.HandlerStarted))
+		w.strike(w.current, PointHandlerStart, occurrence, faults.After)
+		ended := false
+		defer func() {
+			if !ended && !life.over { // a panic or runtime.Goexit
+				r.end("did not return")
+			}
+		}()
+		err = handler(context.WithValue(ctx, runningKey{}, r), event)
+		ended = true
+		r.end(errorText(err))
+		return err
+	}
+}
+
+func (r *running) as(kind journal.Kind) journal.Event {
+	w := r.process.world
+	return journal.Event{
+		Kind: kind, Process: r.process.index, Task: w.current.id, Key: r.event, Name: r.topic,
+		Group: r.group, Delivery: r.delivery, Number: int64(r.attempt),
+	}
+}
+
+func (r *running) end(problem string) {
+	w := r.process.world
+	occurrence := w.reach(w.current, PointHandlerEnd)
+	w.strike(w.current, PointHandlerEnd, occurrence, faults.Before)
+	ended := r.as(journal.HandlerEnded)
+	ended.Error = problem
+	w.record(ended)
+	w.strike(w.current, PointHandlerEnd, occurrence, faults.After)
+}
+
+// ErrNotInHandler is returned by Effect and Sleep when the context is not that of a handler wrapped by Handle.
+var ErrNotInHandler = errors.New("sim: the context is not that of a handler wrapped by sim.Handle")
+
+func fromContext(ctx context.Context) (*running, error) {
+	r, ok := ctx.Value(runningKey{}).(*running)
+	if !ok {
+		return nil, ErrNotInHandler
+	}
+	if r.life.over {
+		panic(host.Killed{})
+	}
+	return r, nil
+}
+
+// note tells the journal, once, that the handler could see that its lease is lost.
+func (r *running) note(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	if !r.fenced {
+		r.fenced = true
+		r.process.world.record(r.as(journal.HandlerFenced))
+	}
+	return context.Cause(ctx)
+}
+
+// Effect performs a side effect outside the database under an idempotency key: a payment, a mail. The journal is the outside
+// world that remembers it. It does nothing and returns the cause if ctx is done, as a well-behaved client does.
+func Effect(ctx context.Context, name, key string) error {
+	r, err := fromContext(ctx)
+	if err != nil {
+		return err
+	}
+	w := r.process.world
+	occurrence := w.reach(w.current, PointEffect)
+	w.strike(w.current, PointEffect, occurrence, faults.Before)
+	w.current.pause()
+	if err := r.note(ctx); err != nil {
+		return err
+	}
+	performed := r.as(journal.EffectPerformed)
+	performed.Name, performed.Key = name, key
+	w.record(performed)
+	w.strike(w.current, PointEffect, occurrence, faults.Unanswered)
+	w.current.pause()
+	w.strike(w.current, PointEffect, occurrence, faults.After)
+	return nil
+}
+
+// Sleep lets virtual time pass inside a handler. It returns early with the cause when ctx is done.
+func Sleep(ctx context.Context, wait time.Duration) error {
+	r, err := fromContext(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.note(ctx); err != nil {
+		return err
+	}
+	r.process.world.current.sleep(ctx, max(0, wait), nil)
+	return r.note(ctx)
+}

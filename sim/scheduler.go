@@ -1,0 +1,135 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
+
+// schedule is the scheduler. It runs on a goroutine of its own only so that it survives a task that ends its goroutine
+// (runtime.Goexit, as testing's FailNow does): iter.Pull passes that on to whoever resumed the
+// coroutine, and the next goroutine takes over. At any time exactly one of them runs.
+func (w *World) schedule() {
+	for w.ended == "" {
+		done := make(chan any)
+		go func() {
+			defer func() { done <- recover() }()
+			w.loop()
+		}()
+		if value := <-done; value != nil {
+			panic(value)
+		}
+	}
+}
+
+func (w *World) loop() {
+	for w.ended == "" {
+		w.step++
+		if w.step > w.config.MaxSteps {
+			w.step--
+			w.ended = EndedStepLimit
+			return
+		}
+		w.oneStep()
+	}
+}
+
+// oneStep resumes one task or moves the clock.
+func (w *World) oneStep() {
+	if len(w.ready) == 0 && w.atRest() {
+		return
+	}
+	take := w.choose()
+	if take == len(w.ready) {
+		w.advance()
+		return
+	}
+	t := w.ready[take]
+	w.ready = slices.Delete(w.ready, take, take+1)
+	w.resume(t)
+}
+
+// atRest looks whether the run is over or should be closed; it is called when no task is ready.
+func (w *World) atRest() (over bool) {
+	if w.live == 0 && w.underway == 0 {
+		w.ended = EndedClosed
+		return true
+	}
+	if !w.closing && w.underway == 0 && w.config.Done != nil && w.config.Done(w) {
+		w.closeAll()
+		return true // tasks are ready now
+	}
+	return false
+}
+
+func (w *World) resume(t *task) {
+	t.isReady = false
+	w.current = t
+	w.record(journal.Event{Kind: journal.Resumed, Process: t.process.index, Task: t.id})
+	defer func() { // also when the task ends its goroutine
+		w.current = nil
+		w.wakeCancelled()
+	}()
+	t.next()
+}
+
+// wakeCancelled makes tasks ready whose context was cancelled by the task that just ran.
+func (w *World) wakeCancelled() {
+	for _, t := range w.contexts {
+		if t.context.Err() != nil {
+			w.makeReady(t)
+		}
+	}
+}
+
+// choose returns the index of the ready task to resume, or the number of ready tasks to move the clock.
+func (w *World) choose() int {
+	options := len(w.ready)
+	if len(w.timers) > 0 {
+		options++
+	}
+	take := 0
+	switch {
+	case options < 2:
+		return 0
+	case w.config.Plan.Schedule == faults.Seeded, w.config.Plan.Schedule == faults.Slow:
+		take = w.draw(options)
+	default:
+		for len(w.choices) > 0 && w.choices[0].Step < w.step {
+			w.choices = w.choices[1:]
+		}
+		if len(w.choices) > 0 && w.choices[0].Step == w.step {
+			take = min(w.choices[0].Take, options-1)
+		}
+	}
+	if take != 0 {
+		w.taken = append(w.taken, faults.Choice{Step: w.step, Take: take})
+	}
+	return take
+}
+
+// Odds of the seeded schedules, as one in so many: how often they deviate at all, and how often the slow one lets the
+// clock move on although somebody is ready.
+const (
+	deviateOneIn = 3
+	advanceOneIn = 200
+)
+
+func (w *World) draw(options int) int {
+	if len(w.ready) == 0 {
+		return 0 // nothing to choose: the clock moves
+	}
+	if w.config.Plan.Schedule == faults.Slow && options > len(w.ready) && w.random.below(advanceOneIn) == 0 {
+		return len(w.ready)
+	}
+	if len(w.ready) == 1 || w.random.below(deviateOneIn) != 0 {
+		return 0
+	}
+	return w.random.below(len(w.ready))
+}
+
+func (w *World) recordAdvance(span time.Duration) {
+	w.record(journal.Event{Kind: journal.Advanced, Span: span, Number: int64(len(w.ready))})
+}

@@ -1,0 +1,82 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
+
+// reached says the how-manieth time a point was come to, by this process and by any.
+type reached struct{ here, anywhere int }
+
+// reach counts that the task's process came to the point.
+func (w *World) reach(t *task, point string) reached {
+	if len(w.pending) == 0 {
+		return reached{} // nobody asks
+	}
+	t.process.counts[point]++
+	w.counts[point]++
+	return reached{t.process.counts[point], w.counts[point]}
+}
+
+func (r reached) meets(f faults.Fault, process string) bool {
+	if f.Process == faults.AnyProcess {
+		return f.Occurrence == r.anywhere
+	}
+	return f.Process == process && f.Occurrence == r.here
+}
+
+// strike lets the faults happen that are planned for here. It reports whether the message that is under way is lost. If
+// the process is killed it does not return.
+func (w *World) strike(t *task, point string, occurrence reached, position faults.Position) (lost bool) {
+	for len(w.pending) > 0 {
+		i := slices.IndexFunc(w.pending, func(f faults.Fault) bool {
+			return f.Point == point && f.Position == position && occurrence.meets(f, t.process.name)
+		})
+		if i < 0 {
+			return lost
+		}
+		fault := w.pending[i]
+		w.pending = slices.Delete(w.pending, i, i+1)
+		w.recordFault(t, point, fault)
+		lost = w.inflict(t, fault) || lost
+	}
+	return lost
+}
+
+func (w *World) recordFault(t *task, point string, fault faults.Fault) {
+	w.record(journal.Event{Kind: journal.FaultStruck, Process: t.process.index, Task: t.id, Point: point, Name: fault.String(), Span: fault.Span})
+}
+
+// inflict makes one fault happen to the running task's process.
+func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
+	switch fault.Kind {
+	case faults.Crash:
+		t.process.kill("crash", fault.Span)
+		panic(host.Killed{})
+	case faults.Freeze:
+		t.process.freeze(fault.Span)
+		t.pause()
+	case faults.Stall:
+		w.stall(t, fault.Span)
+	case faults.LoseCall, faults.LoseReply:
+		return true
+	}
+	return false
+}
+
+// stall lets one call hang. The run is not over before it comes back.
+func (w *World) stall(t *task, span time.Duration) {
+	w.underway++
+	life := t.process.instance
+	w.after(span, func() {
+		w.underway--
+		if !life.over {
+			w.makeReady(t)
+		}
+	})
+	t.suspend()
+}

@@ -1,0 +1,199 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/sim/journal"
+	"github.com/fencepost-sim/fencepost/sim/mongosim"
+)
+
+// Database is the name of the database that the processes of a world use.
+const Database = "app"
+
+// Config describes a world. The zero value is a world without faults, in the default order.
+type Config struct {
+	Seed uint64
+	Plan faults.Plan
+	// Start is the wall clock at the beginning. Default 2026-01-01 00:00 UTC.
+	Start time.Time
+	// Limit is the virtual time after which an orderly end is asked for although the run is not Done. Default 10 minutes.
+	Limit time.Duration
+	// CloseLimit is how much virtual time the orderly end may take. Default 2 minutes.
+	CloseLimit time.Duration
+	// MaxSteps ends a run that does not come to rest: a busy loop. Default 200,000.
+	MaxSteps int
+	// Standalone makes the database a standalone, without change streams.
+	Standalone bool
+	// Done, if set, is asked whenever no task is ready and no fault is under way. When it returns true the processes are
+	// told to close.
+	Done func(w *World) bool
+	// Decorate, if set, wraps the Store of every process: this is how mutants are planted.
+	Decorate func(process string, inner store.Store) store.Store
+}
+
+// How a run ended: the name of its RunEnded event.
+const (
+	EndedClosed     = "closed"     // every task ended after an orderly close
+	EndedStepLimit  = "step limit" // the run did not come to rest
+	EndedCloseLimit = "close limit"
+)
+
+// ttlInterval is the pause between passes of MongoDB's TTL monitor (manual, "TTL Indexes": every 60 seconds).
+const ttlInterval = 60 * time.Second
+
+// World is a simulated world. Add processes, then Run it once.
+type World struct {
+	config  Config
+	journal *journal.Journal
+	model   *mongosim.Server
+	random  random // scheduling decisions
+
+	processes []*Process
+	now       time.Duration
+	step      int
+	current   *task
+	ready     []*task
+	timers    timerHeap
+	timerSeq  int
+	lastTask  int
+	live      int // tasks that have not ended
+
+	choices  []faults.Choice // the plan's, that lie ahead
+	taken    []faults.Choice // deviations of this run
+	pending  []faults.Fault  // that have not struck
+	counts   map[string]int  // how often each point was reached by any process
+	underway int             // faults whose end lies ahead: restarts, thaws, stalls
+
+	streams  []*stream
+	applied  int // entries of the model's oplog that are in the journal
+	contexts []*task
+	closing  bool
+	ended    string
+}
+
+// New returns a world without processes. The error says what is wrong with the plan.
+func New(config Config) (*World, error) {
+	if err := config.Plan.Validate(); err != nil {
+		return nil, err
+	}
+	if config.Start.IsZero() {
+		config.Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	if config.Limit == 0 {
+		config.Limit = 10 * time.Minute
+	}
+	if config.CloseLimit == 0 {
+		config.CloseLimit = 2 * time.Minute
+	}
+	if config.MaxSteps == 0 {
+		config.MaxSteps = 200_000
+	}
+	return &World{
+		config:  config,
+		journal: &journal.Journal{},
+		model:   mongosim.New(mongosim.Options{Seed: config.Seed, Standalone: config.Standalone}),
+		random:  newRandom(config.Seed, 0),
+		choices: config.Plan.Choices,
+		counts:  map[string]int{},
+		pending: append([]faults.Fault(nil), config.Plan.Faults...),
+	}, nil
+}
+
+// Journal returns the record of the run.
+func (w *World) Journal() *journal.Journal { return w.journal }
+
+// Model returns the database, for looking at.
+func (w *World) Model() *mongosim.Server { return w.model }
+
+// Now is the true virtual time since the start.
+func (w *World) Now() time.Duration { return w.now }
+
+// Deviations returns the scheduling decisions of the run that were not the default: with them, the same faults and
+// the same seed, a Listed plan repeats the run.
+func (w *World) Deviations() []faults.Choice { return w.taken }
+
+// Unstruck returns the faults of the plan that never found their place.
+func (w *World) Unstruck() []faults.Fault { return w.pending }
+
+// Run runs the world to its end and returns the journal. It panics if the world was run before.
+func (w *World) Run() *journal.Journal {
+	if w.ended != "" {
+		panic("sim: World.Run called twice")
+	}
+	w.record(journal.Event{Kind: journal.RunStarted, Number: w.config.Start.UnixMilli()})
+	w.after(ttlInterval, w.expire)
+	w.after(w.config.Limit, w.closeAll)
+	for _, p := range w.processes {
+		p.start()
+	}
+	w.schedule()
+	w.record(journal.Event{Kind: journal.RunEnded, Name: w.ended})
+	w.tearDown()
+	return w.journal
+}
+
+// expire is one pass of the TTL monitor.
+func (w *World) expire() {
+	if due, any := w.model.NextExpiry(); any && due.Before(w.serverNow()) {
+		w.model.ExpireTTL(w.serverNow())
+		w.recordWrites(journal.Event{})
+	}
+	w.after(ttlInterval, w.expire)
+}
+
+// serverNow is the database's wall clock.
+func (w *World) serverNow() time.Time { return w.config.Start.Add(w.now) }
+
+func (w *World) record(event journal.Event) {
+	event.Step, event.Time = w.step, w.now
+	w.journal.Append(event)
+}
+
+// recordWrites puts what the model applied since the last time into the journal, in the name of the event.
+func (w *World) recordWrites(as journal.Event) {
+	for _, entry := range w.model.OplogSince(w.applied) {
+		as.Collection, as.Key, as.Document = entry.Collection, keyText(entry.ID), nil
+		switch {
+		case entry.Expired:
+			as.Kind = journal.Expired
+		case entry.After == nil && entry.Before != nil:
+			as.Kind = journal.Deleted
+		case entry.After != nil:
+			as.Kind, as.Document = journal.Wrote, entry.After
+		default:
+			continue // a collection was created or dropped
+		}
+		w.record(as)
+	}
+	w.applied = w.model.OplogLen()
+	w.wakeStreams()
+}
+
+func keyText(id any) string {
+	if text, ok := id.(string); ok {
+		return text
+	}
+	return fmt.Sprint(id)
+}
+
+// closeAll asks every process for an orderly end.
+func (w *World) closeAll() {
+	if w.closing {
+		return
+	}
+	w.closing = true
+	for _, p := range w.processes {
+		p.close()
+	}
+	w.after(w.config.CloseLimit, func() { w.ended = EndedCloseLimit })
+}
+
+// tearDown unwinds the tasks that are left, so that nothing leaks.
+func (w *World) tearDown() {
+	for _, p := range w.processes {
+		p.unwind()
+	}
+}
