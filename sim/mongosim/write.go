@@ -1,0 +1,253 @@
+package mongosim
+
+import (
+	"errors"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine/store"
+)
+
+// insert stores documents one by one. It stops at the first that fails unless the command is unordered.
+func (s *Server) insert(database string, command *store.Command) (store.Reply, error) {
+	var reply store.Reply
+	if n := len(command.Documents); n == 0 || n > maxWriteBatchSize {
+		return reply, refuse(codeInvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatchSize, n)
+	}
+	var failed *store.Error
+	for i, d := range command.Documents {
+		err := s.insertOne(database, command.Collection, d)
+		if err == nil {
+			reply.Inserted++
+			continue
+		}
+		var one *store.Error
+		if !errors.As(err, &one) {
+			return reply, err
+		}
+		one.Index = i
+		if failed == nil {
+			failed = one
+		} else {
+			failed.Others = append(failed.Others, one)
+		}
+		if !command.Unordered {
+			break
+		}
+	}
+	if failed != nil {
+		return reply, failed
+	}
+	return reply, nil
+}
+
+func (s *Server) insertOne(database, name string, d bson.D) error {
+	d, err := normalizeDocument(d)
+	if err != nil {
+		return err
+	}
+	if n := size(d); n > maxDocumentSize {
+		return refuse(codeBadValue, "object to insert too large. size in bytes: %d, max size: %d", n, maxDocumentSize)
+	}
+	if tooDeep(d, maxDepth) {
+		return refuse(codeOverflow, "cannot insert document because it exceeds %d levels of nesting", maxDepth)
+	}
+	if isMissing(get(d, "_id")) {
+		d = append(bson.D{{Key: "_id", Value: s.newID()}}, d...)
+	}
+	d = stampZeros(withIDFirst(d), s.stamp)
+	return s.store(s.create(database, name), d)
+}
+
+// store puts a finished document into the collection.
+func (s *Server) store(c *collection, d bson.D) error {
+	if err := checkID(d[0].Value); err != nil {
+		return err
+	}
+	if err := c.insert(d); err != nil {
+		return err
+	}
+	s.log(Entry{Operation: Insert, Database: c.database, Collection: c.name, ID: d[0].Value, After: d})
+	return nil
+}
+
+// updater compiles the command's update.
+func (s *Server) updater(command *store.Command) (updater, error) {
+	if command.Pipeline != nil {
+		stages := make([]bson.D, len(command.Pipeline))
+		for i, d := range command.Pipeline {
+			var err error
+			if stages[i], err = normalizeDocument(d); err != nil {
+				return nil, err
+			}
+		}
+		return parsePipeline(stages)
+	}
+	if command.Update == nil {
+		return nil, refuse(codeFailedToParse, "Update argument must be either an object or an array")
+	}
+	update, err := normalizeDocument(command.Update)
+	if err != nil {
+		return nil, err
+	}
+	return parseUpdate(update, command.Multi, s.stamp)
+}
+
+func (s *Server) update(database string, command *store.Command) (store.Reply, error) {
+	var reply store.Reply
+	q, err := s.query(command)
+	if err != nil {
+		return reply, err
+	}
+	u, err := s.updater(command)
+	if err != nil {
+		return reply, err
+	}
+	if !command.Multi {
+		q.limit = 1
+	}
+	c := s.lookup(database, command.Collection)
+	var found []*record
+	if c != nil {
+		if found, err = c.find(&q, nil); err != nil {
+			return reply, err
+		}
+	}
+	for _, r := range found {
+		changed, err := s.change(c, r, u, q.at)
+		if err != nil {
+			return reply, err
+		}
+		reply.Matched++
+		if changed {
+			reply.Modified++
+		}
+	}
+	if len(found) == 0 && command.Upsert {
+		document, err := s.upsert(database, command.Collection, &q, u)
+		if err != nil {
+			return reply, err
+		}
+		reply.Upserted = document[0].Value
+	}
+	return reply, nil
+}
+
+// change updates one document.
+func (s *Server) change(c *collection, r *record, u updater, at *moment) (changed bool, err error) {
+	before := r.document
+	after, changed, err := u.apply(before, at, false)
+	if err != nil || !changed {
+		return false, err
+	}
+	if len(after) == 0 || !equal(get(after, "_id"), before[0].Value) {
+		return false, immutableID()
+	}
+	if n := size(after); n > maxDocumentSize {
+		return false, refuse(17419, "Resulting document after update is larger than %d", maxDocumentSize)
+	}
+	if tooDeep(after, maxDepth) {
+		return false, refuse(codeOverflow, "The resulting document exceeds %d levels of nesting", maxDepth)
+	}
+	if err := c.replace(r, after); err != nil {
+		return false, err
+	}
+	operation := Update
+	if _, whole := u.(*replacement); whole {
+		operation = Replace
+	}
+	s.log(Entry{Operation: operation, Database: c.database, Collection: c.name, ID: after[0].Value, Before: before, After: after})
+	return true, nil
+}
+
+func immutableID() error {
+	return refuse(codeImmutableField, "Performing an update on the path '_id' would modify the immutable field '_id'")
+}
+
+func (s *Server) findAndModify(database string, command *store.Command) (store.Reply, error) {
+	var reply store.Reply
+	q, err := s.query(command)
+	if err != nil {
+		return reply, err
+	}
+	u, err := s.updater(command)
+	if err != nil {
+		return reply, err
+	}
+	var show *projection
+	if len(command.Projection) > 0 {
+		specification, err := normalizeDocument(command.Projection)
+		if err != nil {
+			return reply, err
+		}
+		if show, err = parseProjection(specification); err != nil {
+			return reply, err
+		}
+	}
+	q.limit = 1
+	if reply.Document, err = s.modifyOne(database, command, &q, u); err != nil || reply.Document == nil || show == nil {
+		return reply, err
+	}
+	reply.Document, err = show.apply(reply.Document, q.at)
+	return reply, err
+}
+
+// modifyOne returns the version that the command asks for, or nil.
+func (s *Server) modifyOne(database string, command *store.Command, q *query, u updater) (bson.D, error) {
+	c := s.lookup(database, command.Collection)
+	var found []*record
+	var err error
+	if c != nil {
+		if found, err = c.find(q, nil); err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == 0 {
+		if !command.Upsert {
+			return nil, nil
+		}
+		inserted, err := s.upsert(database, command.Collection, q, u)
+		if command.ReturnBefore {
+			inserted = nil
+		}
+		return inserted, err
+	}
+	r := found[0]
+	before := r.document
+	if _, err := s.change(c, r, u, q.at); err != nil {
+		return nil, err
+	}
+	if command.ReturnBefore {
+		return before, nil
+	}
+	return r.document, nil
+}
+
+func (s *Server) delete(database string, command *store.Command) (store.Reply, error) {
+	var reply store.Reply
+	q, err := s.query(command)
+	if err != nil {
+		return reply, err
+	}
+	c := s.lookup(database, command.Collection)
+	if c == nil {
+		return reply, nil
+	}
+	if !command.Multi {
+		q.limit = 1
+	}
+	found, err := c.find(&q, nil)
+	if err != nil {
+		return reply, err
+	}
+	for _, r := range found {
+		s.remove(c, r, false)
+		reply.Matched++
+	}
+	return reply, nil
+}
+
+func (s *Server) remove(c *collection, r *record, expired bool) {
+	c.remove(r)
+	s.log(Entry{Operation: Delete, Database: c.database, Collection: c.name, ID: r.document[0].Value, Before: r.document, Expired: expired})
+}
