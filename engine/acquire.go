@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // acquire leases one attempt that is due, trying the topics in turn. It returns nil if there is none.
@@ -14,12 +15,17 @@ func (e *Engine) acquire(ctx context.Context, owner string) (*execution, error) 
 		if topic.running >= topic.options.MaxConcurrency {
 			continue
 		}
-		topic.running++ // the slot is taken before the first call gives the turn away
+		if !e.defects.Has(defect.SlotAfterClaim) {
+			topic.running++ // the slot is taken before the first call gives the turn away
+		}
 		claim := e.claimUnordered
 		if !topic.options.Unordered {
 			claim = e.claimOrdered
 		}
 		execution, err := claim(ctx, topic, owner)
+		if e.defects.Has(defect.SlotAfterClaim) {
+			topic.running++
+		}
 		if execution != nil {
 			return execution, nil
 		}

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // Close stops taking work, waits for the handlers that run, and ends all tasks. Their leases are renewed until they
@@ -23,7 +25,7 @@ func (e *Engine) close(ctx context.Context) error {
 	}
 	e.wakeWorkers()
 	e.wakeCoordinator()
-	if e.inHandler(ctx) {
+	if e.inHandler(ctx) || e.defects.Has(defect.CloseWithoutDrain) {
 		return nil
 	}
 	for e.tasks > 0 {

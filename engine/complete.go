@@ -14,7 +14,7 @@ import (
 func (x *execution) succeed() {
 	ended, err := x.complete(PointAttemptSucceed, statusSuccess, nil)
 	if err == nil {
-		err = x.engine.finishSuccess(x.engine.context, ended)
+		_, err = x.engine.finishSuccess(x.engine.context, ended)
 	}
 	x.engine.report(err)
 }
@@ -23,7 +23,7 @@ func (x *execution) succeed() {
 func (x *execution) fail(why failure) {
 	ended, err := x.complete(PointAttemptFail, statusError, &why)
 	if err == nil {
-		err = x.engine.afterError(x.engine.context, x.topic, x.delivery, ended)
+		_, err = x.engine.afterError(x.engine.context, x.topic, x.delivery, ended)
 	}
 	x.engine.report(err)
 }
@@ -108,14 +108,14 @@ func (e *Engine) resendDelay(try int) time.Duration {
 }
 
 // finishSuccess ends a delivery whose attempt succeeded. Any replica may do it; a delivery that has ended is left alone.
-func (e *Engine) finishSuccess(ctx context.Context, attempt attemptDocument) error {
+func (e *Engine) finishSuccess(ctx context.Context, attempt attemptDocument) (changed bool, err error) {
 	return e.finishDelivery(ctx, PointDeliverySucceed, attempt, bson.D{
 		is("$set", append(ending(statusSuccess, attempt), is("updatedAt", attempt.endedAt))),
 		is("$unset", bson.D{is("error", ""), is("expiresAt", "")}),
 	})
 }
 
-func (e *Engine) finishError(ctx context.Context, attempt attemptDocument) error {
+func (e *Engine) finishError(ctx context.Context, attempt attemptDocument) (changed bool, err error) {
 	return e.finishDelivery(ctx, PointDeliveryFail, attempt, bson.D{
 		is("$set", append(ending(statusError, attempt), is("updatedAt", attempt.endedAt), is("error", attempt.failure))),
 		is("$unset", bson.D{is("expiresAt", "")}),
@@ -126,18 +126,18 @@ func ending(status string, attempt attemptDocument) bson.D {
 	return bson.D{is("status", status), is("finalAttempt", attempt.number), is("endedAt", attempt.endedAt)}
 }
 
-func (e *Engine) finishDelivery(ctx context.Context, point store.Point, attempt attemptDocument, update bson.D) error {
+func (e *Engine) finishDelivery(ctx context.Context, point store.Point, attempt attemptDocument, update bson.D) (changed bool, err error) {
 	reply, err := e.run(ctx, store.Command{
 		Point: point, Kind: store.FindAndModify, Collection: e.collections.deliveries,
 		Filter: bson.D{is("_id", attempt.deliveryID), is("status", statusPending)},
 		Update: update,
 	})
 	if err != nil || reply.Document == nil {
-		return err
+		return false, err
 	}
 	e.wakeWorkers() // an ordered topic has a new head
 	if err := e.dateDelivery(ctx, decodeDelivery(reply.Document)); err != nil {
-		return fmt.Errorf("retention of delivery %s: %w", attempt.deliveryID, err)
+		return true, fmt.Errorf("retention of delivery %s: %w", attempt.deliveryID, err)
 	}
-	return nil
+	return true, nil
 }

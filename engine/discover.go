@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // discover materializes the events of one topic that lie behind the group's cursor: crash windows 3 to 8. It reports
@@ -30,6 +31,12 @@ func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, er
 			e.report(e.releaseDiscovery(ctx, topic, lease.token))
 			return false, err
 		}
+	}
+	if e.defects.Has(defect.CursorFirst) {
+		if err := e.advance(ctx, topic, lease, events[len(events)-1]); err != nil {
+			return false, err
+		}
+		return len(events) == e.options.DiscoveryBatch, e.materialize(ctx, lease, events)
 	}
 	if err := e.materialize(ctx, lease, events); err != nil {
 		e.report(e.releaseDiscovery(ctx, topic, lease.token))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // Engine publishes events and delivers them to the handlers of one consumer group. Make one with Open. Its methods are
@@ -21,6 +22,8 @@ type Engine struct {
 	host        host.Host
 	store       store.Store
 	collections collections
+
+	defects defect.Set // planted by a simulation; none in production
 
 	context context.Context // of all database calls and handlers; cancelled when Close gives up waiting
 	cancel  context.CancelCauseFunc
@@ -74,6 +77,7 @@ func Open(ctx context.Context, options Options) (*Engine, error) {
 		options: options,
 		host:    options.Host,
 		store:   options.Store,
+		defects: defect.Of(options.Host),
 		collections: collections{
 			events:        options.CollectionPrefix + ".events",
 			subscriptions: options.CollectionPrefix + ".subscriptions",
@@ -199,7 +203,9 @@ func (e *Engine) rotated() []*topicState {
 	if len(subscribed) == 0 {
 		return nil
 	}
-	e.rotation++
+	if !e.defects.Has(defect.NoRotation) {
+		e.rotation++
+	}
 	first := e.rotation % len(subscribed)
 	return append(subscribed[first:len(subscribed):len(subscribed)], subscribed[:first]...)
 }

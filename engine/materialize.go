@@ -56,12 +56,13 @@ func (e *Engine) materializeOne(ctx context.Context, now bson.DateTime, event ev
 	case err != nil:
 		return err
 	}
-	return e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
+	_, err = e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
+	return err
 }
 
 // createAttempt inserts attempt number n unless it exists: replicas that repair the same gap converge on one.
-func (e *Engine) createAttempt(ctx context.Context, point store.Point, delivery deliveryDocument, n int64, now, due bson.DateTime) error {
-	_, err := e.run(ctx, store.Command{
+func (e *Engine) createAttempt(ctx context.Context, point store.Point, delivery deliveryDocument, n int64, now, due bson.DateTime) (created bool, err error) {
+	_, err = e.run(ctx, store.Command{
 		Point: point, Kind: store.Insert, Collection: e.collections.history,
 		Documents: []bson.D{{
 			is("_id", e.host.NewID()),
@@ -75,9 +76,12 @@ func (e *Engine) createAttempt(ctx context.Context, point store.Point, delivery 
 			is("nextAttemptAt", due),
 		}},
 	})
-	if err != nil && !store.IsDuplicateKey(err) {
-		return err
+	if store.IsDuplicateKey(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
 	}
 	e.wakeWorkers()
-	return nil
+	return true, nil
 }

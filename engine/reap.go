@@ -46,5 +46,6 @@ func (e *Engine) reap(ctx context.Context) (reaped bool, err error) {
 	if found == nil || delivery.status != statusPending {
 		return true, e.expireAttempts(ctx, lost.deliveryID, lost.endedAt)
 	}
-	return true, e.afterError(ctx, e.topicState(lost.topic), delivery, lost)
+	_, err = e.afterError(ctx, e.topicState(lost.topic), delivery, lost)
+	return true, err
 }

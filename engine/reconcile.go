@@ -17,7 +17,7 @@ import (
 //	delivery ended, no retention dates     → set them
 //	discovery stopped before its cursor    → discovery itself: materializing again changes nothing
 //
-// It reports whether it repaired anything.
+// It reports whether it changed anything: a repair that another replica has made meanwhile is no reason to look again at once.
 func (e *Engine) reconcile(ctx context.Context) (repaired bool, err error) {
 	pending, err := e.scanPending(ctx)
 	if err != nil {
@@ -94,15 +94,15 @@ func (e *Engine) repairPending(ctx context.Context, pending []deliveryDocument) 
 // repairDelivery looks at one pending delivery and its attempts in ascending order.
 func (e *Engine) repairDelivery(ctx context.Context, delivery deliveryDocument, attempts []attemptDocument) (repaired bool, err error) {
 	if len(attempts) == 0 {
-		return true, e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
+		return e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
 	}
 	for _, attempt := range attempts {
 		if attempt.status == statusSuccess {
-			return true, e.finishSuccess(ctx, attempt)
+			return e.finishSuccess(ctx, attempt)
 		}
 	}
 	if latest := attempts[len(attempts)-1]; latest.status == statusError {
-		return true, e.afterError(ctx, e.topicState(delivery.topic), delivery, latest)
+		return e.afterError(ctx, e.topicState(delivery.topic), delivery, latest)
 	}
 	return false, nil
 }

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // dateDelivery gives an ended delivery and all its attempts one expiry date. The attempts come first: as long as the delivery has no
@@ -18,9 +19,19 @@ func (e *Engine) dateDelivery(ctx context.Context, delivery deliveryDocument) er
 	if ended == 0 {
 		ended = delivery.updatedAt // deliveries of early Pulse versions have no endedAt
 	}
+	if e.defects.Has(defect.RetentionSwapped) {
+		if err := e.expireDelivery(ctx, delivery, ended); err != nil {
+			return err
+		}
+		return e.expireAttempts(ctx, delivery.id, ended)
+	}
 	if err := e.expireAttempts(ctx, delivery.id, ended); err != nil {
 		return err
 	}
+	return e.expireDelivery(ctx, delivery, ended)
+}
+
+func (e *Engine) expireDelivery(ctx context.Context, delivery deliveryDocument, ended bson.DateTime) error {
 	_, err := e.run(ctx, store.Command{
 		Point: PointRetentionDelivery, Kind: store.Update, Collection: e.collections.deliveries,
 		Filter: bson.D{is("_id", delivery.id), is("status", delivery.status), is("expiresAt", absent)},

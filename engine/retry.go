@@ -6,13 +6,18 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // afterError decides what follows a failed attempt: the next one, or the end of the delivery. Whoever finds a failed attempt under a
 // pending delivery calls it (the worker itself, the reaper, reconciliation), and all come to the same result: the due date
-// counts from the date at which the attempt ended, not from the repair (W25).
-func (e *Engine) afterError(ctx context.Context, topic *topicState, delivery deliveryDocument, attempt attemptDocument) error {
+// counts from the date at which the attempt ended, not from the repair (W25). It reports whether it changed anything.
+func (e *Engine) afterError(ctx context.Context, topic *topicState, delivery deliveryDocument, attempt attemptDocument) (changed bool, err error) {
 	policy := topic.subscription.policy
+	if e.defects.Has(defect.RetryAtMostOnce) && attempt.errorCode == CodeWorkerLost {
+		policy.delivery, policy.maxRetries = string(AtLeastOnce), attempt.number
+	}
 	terminal := attempt.errorCode == CodeEventExpired ||
 		policy.delivery == string(AtMostOnce) ||
 		attempt.number > policy.maxRetries
@@ -20,12 +25,11 @@ func (e *Engine) afterError(ctx context.Context, topic *topicState, delivery del
 		return e.finishError(ctx, attempt)
 	}
 	delay := policy.delayAfter(attempt.number)
-	err := e.createAttempt(ctx, PointAttemptRetry, delivery, attempt.number+1, attempt.endedAt, after(attempt.endedAt, delay))
-	if err != nil {
-		return err
+	created, err := e.createAttempt(ctx, PointAttemptRetry, delivery, attempt.number+1, attempt.endedAt, after(attempt.endedAt, delay))
+	if created {
+		e.dueIn(delay)
 	}
-	e.dueIn(delay)
-	return nil
+	return created, err
 }
 
 // delayAfter is the wait between attempt n and n+1.

@@ -26,6 +26,7 @@ const (
 	Delay     Kind = "delay-notifications"
 	Duplicate Kind = "duplicate-notifications"
 	FailWatch Kind = "fail-stream"
+	Unlock    Kind = "unlock"
 )
 
 // Position is where around a point a fault strikes.
@@ -55,21 +56,30 @@ type Entry struct {
 	Zero string
 	// Stream says that occurrences count the notifications of a process, not its calls at a point.
 	Stream bool
+	// Breaks says which promise the fault breaks by itself; such faults are only for scenarios that say so.
+	Breaks string
 	// Shrinks says how a plan with the fault is made simpler.
 	Shrinks string
 }
 
 // Catalogue is every fault, one a line.
 var Catalogue = []Entry{
-	{Crash, "kill the process and restart it", Positions, "restart after", "never restarts", false, "remove; occurrence to 1"},
-	{Freeze, "stop all tasks of the process, as SIGSTOP or a long pause does", Positions, "thaw after", "", false, "remove; halve the span"},
-	{Stall, "let one call hang while the rest of the process goes on", []Position{Before, Unanswered}, "hang for", "", false, "remove; halve the span"},
-	{LoseCall, "lose the request: nothing happened, the caller gets a network error", []Position{Before}, "", "", false, "remove"},
-	{LoseReply, "lose the reply: it happened, the caller gets a network error", []Position{Unanswered}, "", "", false, "remove"},
-	{Drop, "drop change-stream notifications", nil, "", "", true, "remove; count to 1"},
-	{Delay, "hold change-stream notifications back", nil, "for", "", true, "remove; count to 1; halve the span"},
-	{Duplicate, "deliver change-stream notifications twice", nil, "", "", true, "remove; count to 1"},
-	{FailWatch, "break the change stream", nil, "", "", true, "remove; count to 1"},
+	{Kind: Crash, What: "kill the process and restart it",
+		Positions: Positions, Span: "restart after", Zero: "never restarts", Shrinks: "remove; first occurrence"},
+	{Kind: Freeze, What: "stop all tasks of the process, as SIGSTOP or a long pause does",
+		Positions: Positions, Span: "thaw after", Shrinks: "remove; first occurrence"},
+	{Kind: Stall, What: "let one call hang while the rest of the process goes on",
+		Positions: []Position{Before, Unanswered}, Span: "hang for", Shrinks: "remove; first occurrence"},
+	{Kind: LoseCall, What: "lose the request: nothing happened, the caller gets a network error",
+		Positions: []Position{Before}, Shrinks: "remove; first occurrence"},
+	{Kind: LoseReply, What: "lose the reply: it happened, the caller gets a network error",
+		Positions: []Position{Unanswered}, Shrinks: "remove; first occurrence"},
+	{Kind: Drop, What: "drop change-stream notifications", Stream: true, Shrinks: "remove; first occurrence"},
+	{Kind: Delay, What: "hold change-stream notifications back", Stream: true, Span: "for", Shrinks: "remove; first occurrence"},
+	{Kind: Duplicate, What: "deliver change-stream notifications twice", Stream: true, Shrinks: "remove; first occurrence"},
+	{Kind: FailWatch, What: "break the change stream", Stream: true, Shrinks: "remove; first occurrence"},
+	{Kind: Unlock, What: "an operator unlocks every locked attempt by hand, although its worker lives",
+		Positions: Positions, Breaks: "at-most-once", Shrinks: "remove; first occurrence"},
 }
 
 // Lookup returns the entry of a kind.

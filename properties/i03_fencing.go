@@ -18,10 +18,17 @@ func (fence) Observe(s *State, event *journal.Event) {
 		}
 		return
 	}
-	if s.Attempt == nil || s.Attempt.Before == nil || s.Attempt.Before.Status != "pending" || s.Attempt.Before.Token == "" {
-		return
+	if s.Attempt == nil || s.Attempt.Before == nil || s.Attempt.Before.Status != "pending" || event.Process == 0 {
+		return // what the world itself does is a fault, not the engine's
 	}
 	before, now := s.Attempt.Before, s.Attempt.After
+	if before.Token == "" {
+		if now.Status != "pending" {
+			s.Violate("%s completes attempt %d of delivery %s (%s), which nobody has leased",
+				s.Journal.ProcessName(event.Process), now.Number, now.DeliveryID, event.Point)
+		}
+		return
+	}
 	holder := s.Claimer(before.Token)
 	holds := holder.Process == event.Process && holder.Life == s.Life(event.Process)
 	writer := s.Journal.ProcessName(event.Process)

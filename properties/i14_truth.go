@@ -35,6 +35,12 @@ func checkAttempt(s *State, attempt *Attempt) {
 		if last == nil || !last.Returned || last.Error == "" {
 			s.Violate("attempt %d of delivery %s is recorded as the handler's error; its handler did not fail", attempt.Number, attempt.DeliveryID)
 		}
+	case attempt.Code == "worker_lost":
+		holder := s.Claimer(attempt.Token)
+		if s.Forced == 0 && !s.Struck(holder.Process) && s.Life(holder.Process) == holder.Life {
+			s.Violate("attempt %d of delivery %s is recorded as lost; %s lives and nothing was done to it",
+				attempt.Number, attempt.DeliveryID, s.Journal.ProcessName(holder.Process))
+		}
 	case attempt.Code == "event_expired":
 		if stored := s.EventOf(attempt.EventID); stored != nil && !stored.Gone {
 			s.Violate("attempt %d of delivery %s is recorded as expired; the event %s is there", attempt.Number, attempt.DeliveryID, attempt.EventID)

@@ -40,6 +40,7 @@ type State struct {
 	byDelivery map[string][]*Attempt
 	lives      map[int]int // process → incarnation
 	claimers   map[string]Claimer
+	struck     map[int]bool
 }
 
 // Change is a document before and after a write. Before is nil if it was inserted.
@@ -143,7 +144,7 @@ func newState(j *journal.Journal) *State {
 	return &State{
 		Journal: j,
 		events:  map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
-		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{},
+		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{},
 	}
 }
 
@@ -169,6 +170,7 @@ func (s *State) apply(event *journal.Event) {
 			s.Forced += event.Span
 		}
 	case journal.FaultStruck:
+		s.struck[event.Process] = true
 		s.LastFault = max(s.LastFault, event.Time+event.Span)
 	case journal.ProcessStarted:
 		s.lives[event.Process] = int(event.Number)
@@ -394,6 +396,9 @@ func (s *State) SubscriptionOf(group, topic string) *Subscription {
 	}
 	return nil
 }
+
+// Struck tells whether a fault has struck the process.
+func (s *State) Struck(process int) bool { return s.struck[process] }
 
 // Life returns the incarnation of a process.
 func (s *State) Life(process int) int { return s.lives[process] }

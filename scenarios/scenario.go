@@ -12,6 +12,7 @@ import (
 	"github.com/fencepost-sim/fencepost/engine"
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
@@ -120,8 +121,14 @@ type Options struct {
 	Seed uint64
 	// Plan replaces the scenario's own faults in the default order.
 	Plan *faults.Plan
-	// Decorate wraps every process's Store: this is how mutants are planted.
+	// Bug is a bug to plant.
+	Bug Bug
+}
+
+// Bug is a planted bug: a change of the commands that engines send, or a defect inside them. The zero value is none.
+type Bug struct {
 	Decorate func(process string, inner store.Store) store.Store
+	Defects  defect.Set
 }
 
 // Plan is the scenario's own plan with a schedule.
@@ -138,7 +145,7 @@ func (s *Scenario) Run(options Options) (*Run, error) {
 	if options.Plan != nil {
 		plan = *options.Plan
 	}
-	run, err := s.Workload.In(options.Variant).Run(plan, options.Seed, options.Decorate)
+	run, err := s.Workload.In(options.Variant).Run(plan, options.Seed, options.Bug)
 	if err != nil {
 		return nil, err
 	}
@@ -157,11 +164,18 @@ func (w Workload) In(v Variant) Workload {
 	return w
 }
 
+// runLimit is the virtual time that a run may take. Reaching it without having delivered everything is a violation.
+const runLimit = 4 * time.Hour
+
 // Run runs a workload under a plan.
-func (w Workload) Run(plan faults.Plan, seed uint64, decorate func(string, store.Store) store.Store) (*Run, error) {
+func (w Workload) Run(plan faults.Plan, seed uint64, bug Bug) (*Run, error) {
 	var done func(*sim.World) bool
+	limit := runLimit
+	if w.CloseAt > 0 {
+		limit = w.CloseAt
+	}
 	world, err := sim.New(sim.Config{
-		Seed: seed, Plan: plan, Decorate: decorate,
+		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit,
 		Done: func(w *sim.World) bool { return done(w) },
 	})
 	if err != nil {

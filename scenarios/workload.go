@@ -35,6 +35,8 @@ type Workload struct {
 	Topics []TopicLoad
 	// PublishAt is when publishing begins. Default 0.
 	PublishAt time.Duration
+	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
+	CloseAt time.Duration
 }
 
 // TopicLoad is the load on one topic.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // simulatedHost is the Host of one life of a process.
@@ -79,6 +80,9 @@ func (h *simulatedHost) Enter(inside func()) {
 	h.task()
 	inside()
 }
+
+// Defects are the bugs that the world plants into its engines.
+func (h *simulatedHost) Defects() defect.Set { return h.process.world.config.Defects }
 
 func (h *simulatedHost) NewSignal() host.Signal { return &signal{host: h} }
 

@@ -4,7 +4,10 @@ import (
 	"slices"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
@@ -62,10 +65,31 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 		t.pause()
 	case faults.Stall:
 		w.stall(t, fault.Span)
+	case faults.Unlock:
+		w.unlock(t.process)
 	case faults.LoseCall, faults.LoseReply:
 		return true
 	}
 	return false
+}
+
+// unlock is what an operator does by hand who believes that a worker is dead.
+func (w *World) unlock(p *Process) {
+	for _, eng := range p.engines {
+		lock := bson.D{}
+		for _, field := range []string{"startedAt", "lockOwner", "lockToken", "lockedAt", "lockedUntil", "heartbeatAt"} {
+			lock = append(lock, bson.E{Key: field, Value: ""})
+		}
+		_, err := w.model.Run(w.serverNow(), Database, store.Command{
+			Kind: store.Update, Collection: eng.Options().CollectionPrefix + ".history", Multi: true,
+			Filter: bson.D{{Key: "status", Value: "pending"}, {Key: "lockToken", Value: bson.D{{Key: "$exists", Value: true}}}},
+			Update: bson.D{{Key: "$unset", Value: lock}},
+		})
+		if err != nil {
+			panic(err) // the command is ours and fixed
+		}
+		w.recordWrites(journal.Event{})
+	}
 }
 
 // stall lets one call hang. The run is not over before it comes back.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
@@ -32,6 +33,8 @@ type Config struct {
 	Done func(w *World) bool
 	// Decorate, if set, wraps the Store of every process: this is how mutants are planted.
 	Decorate func(process string, inner store.Store) store.Store
+	// Defects are bugs to plant into the engines.
+	Defects defect.Set
 }
 
 // How a run ended: the name of its RunEnded event.

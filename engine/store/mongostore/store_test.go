@@ -1,0 +1,208 @@
+package mongostore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/engine/store/mongostore"
+	"github.com/fencepost-sim/fencepost/sim/wire"
+)
+
+var increment = store.Command{
+	Point: "test.lose", Kind: store.Update, Collection: "c",
+	Filter: bson.D{{Key: "_id", Value: int32(1)}},
+	Update: bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int32(1)}}}},
+}
+
+func TestAWriteWhoseReplyIsLostIsAppliedOnce(t *testing.T) {
+	server := newServer(t)
+	for _, c := range []struct {
+		losses  int32
+		unknown bool
+	}{{1, false}, {2, true}} {
+		lossy := &lossyDialer{Dialer: server.Dialer(), marker: []byte(increment.Point)}
+		s := mongostore.New(connect(t, options.Client().SetDialer(lossy)).Database("d"))
+		if _, err := s.Run(t.Context(), store.Command{Kind: store.Delete, Collection: "c"}); err != nil {
+			t.Fatal(err)
+		}
+		first := store.Command{Kind: store.Insert, Collection: "c", Documents: []bson.D{increment.Filter}}
+		if _, err := s.Run(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		lossy.losses.Store(c.losses)
+		reply, err := s.Run(t.Context(), increment)
+		if errors.Is(err, store.ErrUnknownOutcome) != c.unknown || (err != nil) != c.unknown {
+			t.Errorf("after %d losses the error is %v", c.losses, err)
+		}
+		if !c.unknown && reply.Modified != 1 {
+			t.Errorf("after %d losses the reply is %+v", c.losses, reply)
+		}
+		if left := lossy.losses.Load(); left != 0 {
+			t.Errorf("%d replies were not lost: the driver did not try again", left)
+		}
+		found, err := s.Run(t.Context(), store.Command{Kind: store.Find, Collection: "c"})
+		if err != nil || len(found.Documents) != 1 || found.Documents[0][1].Value != int32(1) {
+			t.Errorf("after %d losses there is %v, %v", c.losses, found.Documents, err)
+		}
+	}
+}
+
+func TestACancelledCommandLeavesItsOutcomeOpen(t *testing.T) {
+	s := mongostore.New(connect(t, options.Client().SetDialer(newServer(t).Dialer())).Database("d"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Run(ctx, increment); !errors.Is(err, store.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// lossyDialer makes connections that lose the reply to a command with the marker, after the server has applied it, as often
+// as losses says.
+type lossyDialer struct {
+	*wire.Dialer
+	marker []byte
+	losses atomic.Int32
+}
+
+func (d *lossyDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &lossyConn{Conn: conn, dialer: d}, nil
+}
+
+type lossyConn struct {
+	net.Conn
+	dialer *lossyDialer
+	losing atomic.Bool
+}
+
+func (c *lossyConn) Write(b []byte) (int, error) {
+	if bytes.Contains(b, c.dialer.marker) && c.dialer.losses.Load() > 0 {
+		c.dialer.losses.Add(-1)
+		c.losing.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.losing.Load() {
+		return 0, errors.Join(io.ErrUnexpectedEOF, c.Conn.Close())
+	}
+	return n, err
+}
+
+// The connection string asks for the weakest of everything.
+const weakURI = "mongodb://model.test:27017/?readPreference=secondary&readConcernLevel=local&w=1&journal=false"
+
+func TestConcernsArePinnedAndThePointTravelsAsComment(t *testing.T) {
+	server := newServer(t)
+	sent := &recorder{}
+	client := connect(t, options.Client().ApplyURI(weakURI).SetDialer(server.Dialer()).
+		SetMonitor(&event.CommandMonitor{Started: sent.record}))
+	s := mongostore.New(client.Database("d"))
+	set := bson.D{{Key: "$set", Value: bson.D{{Key: "a", Value: int32(1)}}}}
+	unique := []store.Index{{Name: "a", Keys: bson.D{{Key: "a", Value: int32(1)}}}}
+	for _, command := range []store.Command{
+		{Kind: store.CreateCollection},
+		{Kind: store.CreateIndexes, Indexes: unique},
+		{Kind: store.Insert, Documents: []bson.D{{{Key: "_id", Value: int32(1)}}}},
+		{Kind: store.Update, Update: set},
+		{Kind: store.Update, Update: set, Multi: true},
+		{Kind: store.FindAndModify, Update: set},
+		{Kind: store.Find},
+		{Kind: store.Delete},
+		{Kind: store.Delete, Multi: true},
+		{Kind: store.ListIndexes},
+		{Kind: store.ListCollections},
+		{Kind: store.Hello},
+	} {
+		command.Point, command.Collection = "test.point", "c"
+		if _, err := s.Run(t.Context(), command); err != nil {
+			t.Fatalf("%s: %v", command.Kind, err)
+		}
+	}
+	stream, err := s.Watch(t.Context(), store.Watch{Point: "test.point", Collection: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	sent.check(t)
+}
+
+// recorder keeps the commands that the driver sends.
+type recorder struct {
+	mu       sync.Mutex
+	commands []bson.Raw
+}
+
+func (r *recorder) record(_ context.Context, e *event.CommandStartedEvent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.commands = append(r.commands, bytes.Clone(e.Command))
+}
+
+// concerns says under which field a command carries the concern that must be a majority's.
+var concerns = map[string][]string{
+	"find":          {"readConcern", "level"},
+	"aggregate":     {"readConcern", "level"},
+	"create":        {"writeConcern", "w"},
+	"createIndexes": {"writeConcern", "w"},
+	"insert":        {"writeConcern", "w"},
+	"update":        {"writeConcern", "w"},
+	"findAndModify": {"writeConcern", "w"},
+	"delete":        {"writeConcern", "w"},
+}
+
+// plain are commands for which the driver has neither comment nor concern.
+var plain = []string{"listIndexes", "listCollections", "killCursors", "endSessions"}
+
+func (r *recorder) check(t *testing.T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	unseen := maps.Clone(concerns)
+	for _, command := range r.commands {
+		elements, err := command.Elements()
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := elements[0].Key()
+		delete(unseen, name)
+		if mode, sent := command.Lookup("$readPreference", "mode").StringValueOK(); sent && mode != "primary" && !slices.Contains(plain, name) {
+			t.Errorf("%s goes to a %s", name, mode)
+		}
+		if comment, _ := command.Lookup("comment").StringValueOK(); comment != "test.point" && !slices.Contains(plain, name) {
+			t.Errorf("%s has the comment %q", name, comment)
+		}
+		concern := concerns[name]
+		if concern == nil {
+			continue
+		}
+		if got, _ := command.Lookup(concern...).StringValueOK(); got != "majority" {
+			t.Errorf("%s has the %v %q", name, concern, got)
+		}
+		if journal, _ := command.Lookup("writeConcern", "j").BooleanOK(); !journal && concern[0] == "writeConcern" {
+			t.Errorf("%s does not wait for the journal", name)
+		}
+	}
+	for name := range unseen {
+		t.Errorf("no %s was sent", name)
+	}
+}

@@ -1,0 +1,38 @@
+// Package defect names bugs that are planted into the engine to prove that the properties find them, where
+// changing the commands that the engine sends is not enough. Only a simulated host carries defects; production has none.
+package defect
+
+import "slices"
+
+// Defect is a planted bug.
+type Defect string
+
+// The planted bugs.
+const (
+	// SlotAfterClaim takes the concurrency slot only after the claim was answered (upstream bug F10).
+	SlotAfterClaim Defect = "slot-after-claim"
+	// NoRotation walks the topics always in the same order (upstream bug F12).
+	NoRotation Defect = "no-rotation"
+	// CloseWithoutDrain lets Close return while handlers run.
+	CloseWithoutDrain Defect = "close-without-drain"
+	// RetentionSwapped dates the delivery before its attempts.
+	RetentionSwapped Defect = "retention-swapped"
+	// CursorFirst advances the cursor before the events are materialized.
+	CursorFirst Defect = "cursor-first"
+	// RetryAtMostOnce retries lost workers under at-most-once, too.
+	RetryAtMostOnce Defect = "retry-at-most-once"
+)
+
+// Set is what is planted at once.
+type Set []Defect
+
+// Has tells whether the defect is planted.
+func (s Set) Has(d Defect) bool { return slices.Contains(s, d) }
+
+// Of returns what a host carries; nothing for hosts of production.
+func Of(host any) Set {
+	if carrier, ok := host.(interface{ Defects() Set }); ok {
+		return carrier.Defects()
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package mutants
+
+import (
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/fencepost-sim/fencepost/properties"
+	"github.com/fencepost-sim/fencepost/scenarios"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestEveryMutantIsKilledByItsPropertyWithAtMostTwoFaults(t *testing.T) {
+	for i := range All {
+		m := &All[i]
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			kill, err := m.Hunt()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("killed in run %d by %v: %s\nshrunk plan:\n%s", kill.Runs, kill.Properties, kill.Violation, kill.Plan)
+			if len(kill.Plan.Faults) > 2 {
+				t.Errorf("the shrunk plan has %d faults; at most 2 are wanted:\n%s", len(kill.Plan.Faults), kill.Plan)
+			}
+			healthy, err := m.Workload.Run(kill.Plan, kill.Seed, scenarios.Bug{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := properties.Violations(healthy.Journal); len(found) > 0 {
+				t.Errorf("the engine without the bug violates it too: %s", found[0])
+			}
+		})
+	}
+}
+
+func TestEveryPropertyHasAMutantThatItCatches(t *testing.T) {
+	for _, property := range properties.All {
+		if !slices.ContainsFunc(All, func(m Mutant) bool { return m.Caught == property.ID }) {
+			t.Errorf("no mutant is there to be caught by %s %s", property.ID, property.Name)
+		}
+	}
+}
+
+func TestMutantNamesAreUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, m := range All {
+		if seen[m.Name] {
+			t.Errorf("two mutants are named %s", m.Name)
+		}
+		seen[m.Name] = true
+	}
+}

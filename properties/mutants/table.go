@@ -1,0 +1,205 @@
+package mutants
+
+import (
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/internal/defect"
+	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/sim"
+)
+
+// topics makes a workload of two replicas.
+func topics(loads ...scenarios.TopicLoad) scenarios.Workload {
+	return scenarios.Workload{Replicas: 2, Topics: loads}
+}
+
+var (
+	unordered = engine.SubscribeOptions{Unordered: true}
+	single    = engine.SubscribeOptions{Unordered: true, Delivery: engine.AtMostOnce}
+)
+
+func crash(point string) faults.Fault {
+	return faults.Fault{Kind: faults.Crash, Process: faults.AnyProcess, Point: point, Position: faults.After, Occurrence: 1, Span: 5 * time.Second}
+}
+
+func stall(point store.Point, span time.Duration) faults.Fault {
+	return faults.Fault{Kind: faults.Stall, Process: faults.AnyProcess, Point: string(point), Position: faults.Before, Occurrence: 1, Span: span}
+}
+
+var unlock = faults.Fault{Kind: faults.Unlock, Process: faults.AnyProcess, Point: sim.PointHandlerStart, Position: faults.After, Occurrence: 1}
+
+// All mutants, by the property that must catch them.
+var All = []Mutant{
+	{
+		Name: "scan-skips-first", What: "discovery passes over the oldest event of a batch", Caught: "I1",
+		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 3}}},
+		Faults:   []faults.Fault{{Kind: faults.Drop, Process: faults.AnyProcess, Occurrence: 1, Count: faults.All}},
+		Reply: replies(func(r store.Reply) store.Reply {
+			if len(r.Documents) > 1 {
+				r.Documents = r.Documents[1:]
+			}
+			return r
+		}, engine.PointDiscoveryScan),
+	},
+	{
+		Name: "cursor-first", What: "the cursor moves before the events are materialized", Caught: "I1",
+		Faults: []faults.Fault{crash(string(engine.PointCursorAdvance))}, Defect: defect.CursorFirst,
+		Workload: topics(scenarios.TopicLoad{}),
+	},
+	notUnique(Mutant{
+		Name: "delivery-not-unique", What: "the unique index on group and event is missing", Caught: "I2",
+		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{stall(engine.PointDeliveryCreate, 40*time.Second)},
+	}, "pulse_deliveries_group_event_unique"),
+	notUnique(Mutant{
+		Name: "retry-not-unique", What: "the unique index on delivery and attempt is missing when the retry is created", Caught: "I2",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
+		Faults:   []faults.Fault{stall(engine.PointAttemptRetry, 10*time.Second)},
+	}, "pulse_history_delivery_attempt_unique"),
+	{
+		Name: "success-without-token", What: "the fencing token is dropped from the filter that records success", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{Time: 5 * time.Second}}),
+		Faults:   []faults.Fault{unlock},
+		Command:  at(withoutFilter("lockToken"), engine.PointAttemptSucceed),
+	},
+	{
+		Name: "error-without-token", What: "the fencing token is dropped from the filter that records a failure", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{Time: 5 * time.Second, FailFirst: 1}}),
+		Faults:   []faults.Fault{unlock},
+		Command:  at(withoutFilter("lockToken"), engine.PointAttemptFail),
+	},
+	{
+		Name: "heartbeat-without-token", What: "the fencing token is dropped from the filter that renews the lease", Caught: "I3",
+		Workload: scenarios.Workload{Replicas: 2, Workers: 1, Topics: []scenarios.TopicLoad{
+			{Options: unordered, Do: scenarios.Work{Time: 25 * time.Second}},
+		}},
+		Faults:  []faults.Fault{unlock},
+		Command: at(withoutFilter("lockToken"), engine.PointAttemptHeartbeat),
+	},
+	{
+		Name: "claim-takes-locked", What: "the claim does not ask whether the attempt is locked", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{Time: time.Second}}),
+		Command:  at(withoutFilter("lockToken"), engine.PointAttemptClaim),
+	},
+	{
+		Name: "reap-takes-live", What: "the reaper does not ask whether the lease has expired", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 10 * time.Second}}),
+		Command:  at(withoutFilter("$expr"), engine.PointReap),
+	},
+	{
+		Name: "completion-without-status", What: "completion does not ask whether the attempt is still pending", Caught: "I4",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 45 * time.Second, Stubborn: true}}),
+		Faults:   []faults.Fault{stall(engine.PointAttemptHeartbeat, 2*time.Minute)},
+		Command:  at(withoutFilter("status"), engine.PointAttemptSucceed, engine.PointAttemptFail),
+	},
+	{
+		Name: "retry-at-most-once", What: "a lost worker's event is retried under at-most-once", Caught: "I5",
+		Workload: topics(scenarios.TopicLoad{Options: single}), Faults: []faults.Fault{crash(sim.PointHandlerStart)},
+		Defect: defect.RetryAtMostOnce,
+	},
+	{
+		Name: "number-skipped", What: "the next attempt's number is one too high", Caught: "I6",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
+		Command: at(func(c store.Command) store.Command {
+			n, _ := get(c.Documents[0], "attempt").(int64)
+			c.Documents = []bson.D{set(c.Documents[0], "attempt", n+1)}
+			return c
+		}, engine.PointAttemptRetry),
+	},
+	{
+		Name: "head-skipped", What: "an ordered topic goes on with the next event while the head waits for its retry", Caught: "I7",
+		Workload: topics(scenarios.TopicLoad{Events: 2, Do: scenarios.Work{FailFirst: 1}}), Seeds: 50,
+		Command: at(withoutFilter("deliveryId"), engine.PointOrderClaim),
+	},
+	{
+		Name: "success-rows-ignored", What: "reconciliation does not see successful attempts", Caught: "I8",
+		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{crash(string(engine.PointAttemptSucceed))},
+		Reply: replies(hiding("success"), engine.PointReconcileAttempts),
+	},
+	{
+		Name: "error-rows-ignored", What: "reconciliation does not see failed attempts", Caught: "I8",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
+		Faults:   []faults.Fault{crash(string(engine.PointAttemptFail))},
+		Reply:    replies(hiding("error"), engine.PointReconcileAttempts),
+	},
+	{
+		Name: "never-reaps", What: "expired leases are not looked for", Caught: "I8",
+		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{crash(sim.PointHandlerStart)},
+		Swallow: func(c store.Command) (store.Reply, bool) { return store.Reply{}, c.Point == engine.PointReap },
+	},
+	{
+		Name: "slot-after-claim", What: "a concurrency slot is counted only after the claim was answered", Caught: "I9",
+		Workload: topics(scenarios.TopicLoad{
+			Events: 8, Do: scenarios.Work{Time: time.Second},
+			Options: engine.SubscribeOptions{Unordered: true, MaxConcurrency: 1},
+		}),
+		Seeds: 50, Defect: defect.SlotAfterClaim,
+	},
+	{
+		Name: "expiry-with-attempt", What: "a failed attempt gets its expiry date while its delivery is pending", Caught: "I10",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
+		Command: at(func(c store.Command) store.Command {
+			c.Pipeline = append(c.Pipeline[:len(c.Pipeline):len(c.Pipeline)],
+				bson.D{{Key: "$set", Value: bson.D{{Key: "expiresAt", Value: "$endedAt"}}}})
+			return c
+		}, engine.PointAttemptFail),
+	},
+	{
+		Name: "retention-swapped", What: "the delivery gets its expiry date before its attempts do", Caught: "I10",
+		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{crash(string(engine.PointRetentionDelivery))},
+		Defect: defect.RetentionSwapped,
+	},
+	{
+		Name: "success-taken-for-error", What: "reconciliation takes a successful attempt for a failed one", Caught: "I11",
+		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{crash(string(engine.PointAttemptSucceed))},
+		Reply: replies(func(r store.Reply) store.Reply {
+			documents := make([]bson.D, len(r.Documents))
+			for i, d := range r.Documents {
+				if documents[i] = d; get(d, "status") == "success" {
+					documents[i] = set(d, "status", "error")
+				}
+			}
+			r.Documents = documents
+			return r
+		}, engine.PointReconcileAttempts),
+	},
+	{
+		Name: "no-rotation", What: "topics are always served in the same order", Caught: "I12",
+		Workload: scenarios.Workload{Replicas: 1, Workers: 1, Topics: []scenarios.TopicLoad{
+			{
+				Name: "hopeless", Events: 2, Do: scenarios.Work{Time: time.Second, FailFirst: 1000},
+				Options: engine.SubscribeOptions{Unordered: true, MaxRetries: 60, RetryDelay: engine.NoDelay, RetryMultiplier: 1},
+			},
+			{Name: "healthy", Options: unordered},
+		}},
+		Defect: defect.NoRotation,
+	},
+	{
+		Name: "close-without-drain", What: "Close returns while handlers run", Caught: "I13",
+		Workload: scenarios.Workload{
+			Replicas: 2, CloseAt: 10 * time.Second,
+			Topics: []scenarios.TopicLoad{{Do: scenarios.Work{Time: 45 * time.Second}}},
+		},
+		Defect: defect.CloseWithoutDrain,
+	},
+	{
+		Name: "failure-as-success", What: "a failed attempt is recorded as a success", Caught: "I14",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
+		Command: at(func(c store.Command) store.Command {
+			c.Pipeline = append(c.Pipeline[:len(c.Pipeline):len(c.Pipeline)],
+				bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "success"}}}})
+			return c
+		}, engine.PointAttemptFail),
+	},
+	{
+		Name: "heartbeat-dropped", What: "heartbeats are not sent, and taken for answered", Caught: "I14",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 90 * time.Second}}),
+		Swallow: func(c store.Command) (store.Reply, bool) {
+			return store.Reply{Matched: 1}, c.Point == engine.PointAttemptHeartbeat
+		},
+	},
+}
