@@ -55,21 +55,27 @@ func (b *bounded) checkEvent(s *State, subscription *Subscription, event *Event)
 	}
 }
 
-// bound adds up what one event may take, and for an ordered topic, or more events than workers, what those before it may take.
+// bound adds up what every event of the group may take, one after the other: a single worker may have to go
+// through all of them first.
 func (b *bounded) bound(s *State, subscription *Subscription) time.Duration {
 	var lock, poll time.Duration
 	for _, engine := range s.Engines {
 		lock, poll = max(lock, engine.LockTimeout), max(poll, engine.PollInterval)
 	}
-	attempts := time.Duration(subscription.MaxRetries + 1)
-	one := attempts*(2*lock+4*poll+b.longest) + s.delays(subscription)
-	queue := time.Duration(0)
-	for _, event := range s.Events {
-		if s.Deserves(subscription, event) {
-			queue++
+	sum := s.Forced
+	for _, other := range s.Subscriptions {
+		if other.Group != subscription.Group {
+			continue
+		}
+		attempts := time.Duration(other.MaxRetries + 1)
+		one := attempts*(2*lock+4*poll+b.longest) + s.delays(other)
+		for _, event := range s.Events {
+			if s.Deserves(other, event) {
+				sum += one
+			}
 		}
 	}
-	return one*max(1, queue) + s.Forced
+	return sum
 }
 
 func (s *State) delays(subscription *Subscription) (sum time.Duration) {

@@ -131,8 +131,13 @@ func pointsFor(kind faults.Kind) (points []string) {
 			points = append(points, string(step.Point))
 		}
 	}
-	if kind != faults.LoseCall && kind != faults.LoseReply {
-		points = append(points, sim.HandlerPoints...)
+	switch kind {
+	case faults.LoseCall, faults.LoseReply:
+		return points
+	case faults.Crash:
+		return append(points, sim.HandlerPoints...)
 	}
-	return points
+	// A pause between the last look at the lease and the handler's first instruction is what no engine can close: the
+	// residual that package engine documents.
+	return append(points, sim.PointEffect, sim.PointHandlerEnd)
 }

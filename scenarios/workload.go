@@ -35,6 +35,8 @@ type Workload struct {
 	Topics []TopicLoad
 	// PublishAt is when publishing begins. Default 0.
 	PublishAt time.Duration
+	// Latest makes new subscriptions begin with what is published after them. Default: with the oldest event.
+	Latest bool
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
 	CloseAt time.Duration
 }
@@ -75,7 +77,9 @@ func (w Workload) withDefaults() Workload {
 		if topic.Name == "" {
 			topic.Name = "order.created"
 		}
-		topic.Options.OffsetReset = engine.Earliest
+		if topic.Options.OffsetReset = engine.Earliest; w.Latest {
+			topic.Options.OffsetReset = engine.Latest
+		}
 		topic.Events = max(1, topic.Events)
 	}
 	return w

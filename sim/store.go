@@ -48,7 +48,7 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.
 
 	occurrence := c.world.reach(c.task, c.point)
 	if c.world.strike(c.task, c.point, occurrence, faults.Before) {
-		return store.Reply{}, c.unknown("the request was lost")
+		return store.Reply{}, c.unknown("the request was lost", occurrence)
 	}
 	c.task.pause()
 
@@ -59,7 +59,7 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.
 	c.world.recordWrites(c.event(0))
 
 	if c.world.strike(c.task, c.point, occurrence, faults.Unanswered) {
-		return store.Reply{}, c.unknown("the reply was lost")
+		return store.Reply{}, c.unknown("the reply was lost", occurrence)
 	}
 	c.task.pause()
 
@@ -70,11 +70,13 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.
 	return reply, err
 }
 
-func (c call) unknown(what string) error {
+// unknown answers with a network error, and strikes the faults that come after the caller has seen it.
+func (c call) unknown(what string, occurrence reached) error {
 	c.task.pause()
 	answered := c.event(journal.Answered)
 	answered.Error = what
 	c.world.record(answered)
+	c.world.strike(c.task, c.point, occurrence, faults.After)
 	return fmt.Errorf("%s: %w", what, store.ErrUnknownOutcome)
 }
 

@@ -37,7 +37,7 @@ func (s *simulatedStore) Watch(ctx context.Context, watch store.Watch) (store.St
 	c.world.record(issued)
 	occurrence := c.world.reach(c.task, c.point)
 	if c.world.strike(c.task, c.point, occurrence, faults.Before) {
-		return nil, c.unknown("the request was lost")
+		return nil, c.unknown("the request was lost", occurrence)
 	}
 	c.task.pause()
 	model, err := c.world.model.OpenStream(Database, watch)
@@ -45,7 +45,7 @@ func (s *simulatedStore) Watch(ctx context.Context, watch store.Watch) (store.St
 	applied.Error = errorText(err)
 	c.world.record(applied)
 	if c.world.strike(c.task, c.point, occurrence, faults.Unanswered) {
-		return nil, c.unknown("the reply was lost")
+		return nil, c.unknown("the reply was lost", occurrence)
 	}
 	c.task.pause()
 	answered := c.event(journal.Answered)
