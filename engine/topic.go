@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -58,9 +59,7 @@ func (t Topic[T]) Publish(ctx context.Context, e *Engine, data T, options ...Pub
 	}
 	headers := map[string]string{}
 	for _, option := range options {
-		for key, value := range option.Headers {
-			headers[key] = value
-		}
+		maps.Copy(headers, option.Headers)
 	}
 	e.host.Enter(func() {
 		id, err = e.publish(ctx, t.name, bson.RawValue{Type: kind, Value: bytes}, headers)

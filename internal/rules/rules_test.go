@@ -1,0 +1,168 @@
+// Package rules holds the rules of this project that a compiler does not check: which packages may import which, and
+// what code that must be deterministic may not use.
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/tools/go/packages"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const module = "github.com/fencepost-sim/fencepost"
+
+// deterministic are the packages whose code may be run by the simulator: everything that they want of the machine, they
+// ask their Host for.
+var deterministic = []string{
+	"engine", "engine/store", "faults", "sim", "sim/journal", "sim/mongosim", "scenarios", "properties", "properties/mutants", "internal/defect",
+}
+
+// forbidden names what reads a clock, waits, draws, or runs beside others. A whole package is forbidden by ".".
+var forbidden = map[string][]string{
+	"time":                   {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"},
+	"context":                {"WithTimeout", "WithTimeoutCause", "WithDeadline", "WithDeadlineCause", "AfterFunc"},
+	"sync":                   {"."},
+	"sync/atomic":            {"."},
+	"math/rand":              {"."},
+	"math/rand/v2":           {"."},
+	"crypto/rand":            {"."},
+	"github.com/google/uuid": {"."},
+	"hash/maphash":           {"."},
+}
+
+// exceptions are places that are allowed what the rules forbid, each with its reason.
+var exceptions = map[string]string{
+	"sim/scheduler.go: go statement":       "hands the scheduler over when a task ends its goroutine; one of the two runs",
+	"sim/scheduler.go: channel":            "the same",
+	"sim/journal/state.go: map range":      "the names are sorted before they are returned",
+	"sim/mongosim/filter.go: map range":    "looks a value up; no two entries have the same",
+	"sim/mongosim/functions.go: map range": "gives each entry its own name, before main",
+}
+
+func load(t *testing.T) []*packages.Package {
+	t.Helper()
+	mode := packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedModule
+	loaded, err := packages.Load(&packages.Config{Mode: mode, Dir: "../.."}, "./...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range loaded {
+		for _, problem := range p.Errors {
+			t.Fatalf("%s: %v", p.PkgPath, problem)
+		}
+	}
+	return loaded
+}
+
+func TestDeterministicCodeAsksItsHostForEverything(t *testing.T) {
+	checked := 0
+	for _, p := range load(t) {
+		path := strings.TrimPrefix(strings.TrimPrefix(p.PkgPath, module), "/")
+		if !slices.Contains(deterministic, path) {
+			continue
+		}
+		checked++
+		for _, breach := range breaches(p, path) {
+			if exceptions[breach.what()] == "" {
+				t.Errorf("%s: %s", p.Fset.Position(breach.at), breach.text)
+			}
+		}
+	}
+	if checked != len(deterministic) {
+		t.Errorf("%d of %d packages were found: %v", checked, len(deterministic), deterministic)
+	}
+}
+
+type breach struct {
+	at   token.Pos
+	file string
+	text string
+}
+
+func (b breach) what() string { return b.file + ": " + b.text }
+
+func breaches(p *packages.Package, path string) (found []breach) {
+	for _, file := range p.Syntax {
+		name := p.Fset.Position(file.Pos()).Filename
+		name = path + "/" + name[strings.LastIndexByte(name, '/')+1:]
+		add := func(node ast.Node, format string, values ...any) {
+			found = append(found, breach{node.Pos(), name, fmt.Sprintf(format, values...)})
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			switch n := node.(type) {
+			case *ast.GoStmt:
+				add(n, "go statement")
+			case *ast.SelectStmt:
+				add(n, "select")
+			case *ast.ChanType, *ast.SendStmt:
+				add(n, "channel")
+			case *ast.RangeStmt:
+				if _, isMap := p.TypesInfo.TypeOf(n.X).Underlying().(*types.Map); isMap {
+					add(n, "map range")
+				}
+			case *ast.SelectorExpr:
+				if object := p.TypesInfo.Uses[n.Sel]; object != nil && object.Pkg() != nil && isForbidden(object) {
+					add(n, "use of %s.%s", object.Pkg().Path(), object.Name())
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func isForbidden(object types.Object) bool {
+	names := forbidden[object.Pkg().Path()]
+	if slices.Contains(names, ".") {
+		return true
+	}
+	function, ok := object.(*types.Func)
+	return ok && function.Signature().Recv() == nil && slices.Contains(names, object.Name())
+}
+
+// layers say what a package of ours may import of ours; a trailing slash takes in what is below.
+var layers = map[string][]string{
+	"engine":                  {"engine/host", "engine/store", "internal/defect"},
+	"engine/host":             {},
+	"engine/store":            {},
+	"engine/store/mongostore": {"engine/store"},
+	"engine/store/storetest":  {"engine/store"},
+	"internal/defect":         {},
+	"faults":                  {},
+	"sim/journal":             {},
+	"sim/mongosim":            {"engine/store"},
+	"sim/wire":                {"engine/store", "sim/mongosim"},
+	"sim":                     {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim"},
+	"scenarios":               {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal"},
+	"properties":              {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal"},
+	"properties/mutants":      {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim"},
+	"reports":                 {"engine", "faults", "properties", "scenarios", "sim/journal"},
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, p := range load(t) {
+		path := strings.TrimPrefix(strings.TrimPrefix(p.PkgPath, module), "/")
+		allowed, known := layers[path]
+		if path == "internal/rules" || strings.HasPrefix(path, "cmd/") || strings.HasPrefix(path, "examples/") {
+			continue // the top: may import anything
+		}
+		if !known {
+			t.Errorf("package %s is not in the table of layers", path)
+			continue
+		}
+		for imported := range p.Imports {
+			ours, is := strings.CutPrefix(imported, module+"/")
+			if is && !slices.Contains(allowed, ours) {
+				t.Errorf("%s imports %s; allowed: %v", path, ours, allowed)
+			}
+		}
+	}
+}
