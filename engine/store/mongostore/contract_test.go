@@ -49,7 +49,7 @@ func TestMongoDBKeepsTheContract(t *testing.T) {
 }
 
 // newServer is the model behind the wire protocol. An error of the protocol fails the test.
-func newServer(t *testing.T) *wire.Server {
+func newServer(t testing.TB) *wire.Server {
 	server := wire.NewServer(wire.Options{
 		Model:  mongosim.New(mongosim.Options{Seed: 1}),
 		Report: func(err error) { t.Error(err) },
@@ -59,12 +59,12 @@ func newServer(t *testing.T) *wire.Server {
 }
 
 // connect makes a client that is disconnected before the server closes.
-func connect(t *testing.T, how *options.ClientOptions) *mongo.Client {
+func connect(t testing.TB, how *options.ClientOptions) *mongo.Client {
 	t.Helper()
 	if how.GetURI() == "" {
 		how.SetHosts([]string{"model.test:27017"})
 	}
-	client, err := mongo.Connect(how.SetServerSelectionTimeout(10 * time.Second))
+	client, err := mongo.Connect(how.SetServerSelectionTimeout(5 * time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

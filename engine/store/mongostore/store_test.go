@@ -206,3 +206,20 @@ func (r *recorder) check(t *testing.T) {
 		t.Errorf("no %s was sent", name)
 	}
 }
+
+// One command goes through the adapter, the driver, a pipe, the wire server and the model, and back.
+func BenchmarkFindThroughDriverAndWire(b *testing.B) {
+	s := mongostore.New(connect(b, options.Client().SetDialer(newServer(b).Dialer())).Database("d"))
+	document := bson.D{{Key: "_id", Value: int32(1)}}
+	insert := store.Command{Kind: store.Insert, Collection: "c", Documents: []bson.D{document}}
+	if _, err := s.Run(b.Context(), insert); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		found, err := s.Run(b.Context(), store.Command{Kind: store.Find, Collection: "c", Filter: document})
+		if err != nil || len(found.Documents) != 1 {
+			b.Fatal(found, err)
+		}
+	}
+}
