@@ -67,10 +67,10 @@ func (n *node) predicate() (predicate, bool) {
 		}
 		p.spans, p.points, p.missing = []span{pointAt(n.value)}, true, n.value == nil
 	case opIn:
-		if n.patterns != nil {
+		if n.details != nil {
 			return p, false
 		}
-		for _, v := range n.values {
+		for _, v := range n.value.(bson.A) {
 			if classOf(v) == classArray {
 				return p, false
 			}
@@ -173,13 +173,13 @@ func appendAggregation(out []predicate, e *expression, at *moment) []predicate {
 	if e.kind != kindCall {
 		return out
 	}
-	if e.operator == "$and" {
+	if e.function.name == "$and" {
 		for i := range e.args {
 			out = appendAggregation(out, &e.args[i], at)
 		}
 		return out
 	}
-	name := e.operator
+	name := e.function.name
 	if flipped[name] == "" {
 		return out
 	}
@@ -282,7 +282,7 @@ func hasCondition(filter []node, wanted *node) bool {
 		if n.op == opAnd {
 			return hasCondition(n.children, wanted)
 		}
-		return n.op == wanted.op && n.path == wanted.path && identical(n.value, wanted.value) && slices.Equal(n.types, wanted.types) &&
-			identical(bson.A(n.values), bson.A(wanted.values))
+		return n.op == wanted.op && n.path == wanted.path && identical(n.value, wanted.value) &&
+			(n.op != opType || slices.Equal(n.types, wanted.types))
 	})
 }

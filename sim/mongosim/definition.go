@@ -213,7 +213,7 @@ func checkPartial(n *node) error {
 		}
 		return nil
 	case opEq, opGt, opGte, opLt, opLte, opIn, opExists, opType:
-		if n.patterns == nil {
+		if n.op != opIn || n.details == nil {
 			return nil
 		}
 	}

@@ -10,12 +10,10 @@ import (
 type expression struct {
 	kind     expressionKind
 	value    any      // constant
-	path     []string // field path: under the document or under the variable
+	path     []string // variable: the path under it; document: the names of args
 	variable string
-	names    []string // document: the names of args
 	args     []expression
 	function *function
-	operator string // name of the function
 }
 
 type expressionKind uint8
@@ -31,6 +29,7 @@ const (
 // function is an operator of the expression language. Exactly one of strict and lazy is set: strict gets the values of
 // its arguments, lazy the arguments.
 type function struct {
+	name     string
 	min, max int // numbers of arguments; max < 0 is any number
 	strict   func(name string, values []any) (any, error)
 	lazy     func(args []expression, scope *scope) (any, error)
@@ -47,7 +46,8 @@ type scope struct {
 }
 
 func (e *expression) evaluate(d bson.D, at *moment) (any, error) {
-	return e.in(&scope{root: d, at: at})
+	at.scope = scope{root: d, at: at}
+	return e.in(&at.scope)
 }
 
 // parseExpression compiles a canonical value.
@@ -118,7 +118,7 @@ func parsePath(text string) (expression, error) {
 }
 
 func parseDocument(d bson.D) (expression, error) {
-	e := expression{kind: kindDocument, names: make([]string, len(d)), args: make([]expression, len(d))}
+	e := expression{kind: kindDocument, path: make([]string, len(d)), args: make([]expression, len(d))}
 	for i := range d {
 		if strings.HasPrefix(d[i].Key, "$") {
 			return e, refuse(15983, "An object representing an expression must have exactly one field: %s", format(d))
@@ -127,7 +127,7 @@ func parseDocument(d bson.D) (expression, error) {
 			return e, refuse(16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.")
 		}
 		var err error
-		e.names[i] = d[i].Key
+		e.path[i] = d[i].Key
 		if e.args[i], err = parseValue(d[i].Value); err != nil {
 			return e, err
 		}
@@ -154,7 +154,7 @@ func parseCall(d bson.D) (expression, error) {
 		}
 		return expression{}, refuse(codeInvalidPipelineOperator, "Unrecognized expression '%s'", name)
 	}
-	e := expression{kind: kindCall, function: f, operator: name}
+	e := expression{kind: kindCall, function: f}
 	arguments, several := value.(bson.A)
 	if !several {
 		arguments = bson.A{value}
@@ -197,16 +197,19 @@ func (e *expression) in(s *scope) (any, error) {
 	if e.function.lazy != nil {
 		return e.function.lazy(e.args, s)
 	}
-	var buffer [4]any
-	values := buffer[:0]
+	// The values lie on a stack that the whole command uses: evaluating an argument leaves it as it was.
+	base := len(s.at.stack)
 	for i := range e.args {
 		v, err := e.args[i].in(s)
 		if err != nil {
+			s.at.stack = s.at.stack[:base]
 			return nil, err
 		}
-		values = append(values, v)
+		s.at.stack = append(s.at.stack, v)
 	}
-	return e.function.strict(e.operator, values)
+	v, err := e.function.strict(e.function.name, s.at.stack[base:])
+	s.at.stack = s.at.stack[:base]
+	return v, err
 }
 
 func (e *expression) inVariable(s *scope) (any, error) {
@@ -269,7 +272,7 @@ func (e *expression) inDocument(s *scope) (any, error) {
 			return nil, err
 		}
 		if !isMissing(v) {
-			d = append(d, bson.E{Key: e.names[i], Value: v})
+			d = append(d, bson.E{Key: e.path[i], Value: v})
 		}
 	}
 	return d, nil

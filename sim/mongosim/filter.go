@@ -42,27 +42,30 @@ type node struct {
 	field    string   // first component of the path
 	rest     []string // the other components
 	path     string
-	value    any
-	values   bson.A // opIn
+	value    any    // the operand; of opIn a bson.A
 	children []node // opAnd, opOr, opNor, opNot, opElemMatch…
-	patterns []*regexp.Regexp
+	expr     *expression
+	*details
+}
+
+// details are what only some operators need.
+type details struct {
+	patterns []*regexp.Regexp // opRegex: one; opIn: nil, or for each value nil or its pattern
 	types    []string
 	divisor  int64
 	modulus  int64
-	expr     *expression
 }
 
 // parseFilter compiles a canonical filter. The root is always opAnd.
 func parseFilter(filter bson.D) (node, error) {
-	children, err := parseConditions(filter)
+	if len(filter) == 0 {
+		return node{op: opAnd}, nil
+	}
+	children, err := parseConditions(make([]node, 0, len(filter)), filter)
 	return node{op: opAnd, children: children}, err
 }
 
-func parseConditions(filter bson.D) ([]node, error) {
-	if len(filter) == 0 {
-		return nil, nil
-	}
-	nodes := make([]node, 0, len(filter))
+func parseConditions(nodes []node, filter bson.D) ([]node, error) {
 	for i := range filter {
 		var err error
 		if name := filter[i].Key; strings.HasPrefix(name, "$") {
@@ -240,8 +243,7 @@ func parseIn(path, name string, value any) ([]node, error) {
 	if !ok {
 		return nil, refuse(codeBadValue, "%s needs an array", name)
 	}
-	n := on(path, opIn, nil)
-	n.values = array
+	n := on(path, opIn, array)
 	for i, v := range array {
 		if _, ok := isOperators(v); ok {
 			return nil, refuse(codeBadValue, "cannot nest $ under $in")
@@ -254,8 +256,8 @@ func parseIn(path, name string, value any) ([]node, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n.patterns == nil {
-			n.patterns = make([]*regexp.Regexp, len(array))
+		if n.details == nil {
+			n.details = &details{patterns: make([]*regexp.Regexp, len(array))}
 		}
 		n.patterns[i] = compiled
 	}
@@ -297,6 +299,7 @@ func parseType(path string, value any) ([]node, error) {
 		return nil, refuse(codeFailedToParse, "%s must match at least one type", path)
 	}
 	n := on(path, opType, nil)
+	n.details = &details{}
 	for _, w := range wanted {
 		name, err := typeWanted(w)
 		if err != nil {
@@ -366,6 +369,7 @@ func parseMod(path string, value any) ([]node, error) {
 		return nil, refuse(codeBadValue, "malformed mod, %s elements", map[bool]string{true: "not enough", false: "too many"}[len(array) < 2])
 	}
 	n := on(path, opMod, nil)
+	n.details = &details{}
 	for i, to := range []*int64{&n.divisor, &n.modulus} {
 		whole, ok := truncated(array[i])
 		if !ok {
@@ -418,7 +422,7 @@ func parseRegex(path string, value any, siblings bson.D) ([]node, error) {
 func regexNode(path, pattern, options string, value any) (node, error) {
 	n := on(path, opRegex, value)
 	compiled, err := compileRegex(pattern, options)
-	n.patterns = []*regexp.Regexp{compiled}
+	n.details = &details{patterns: []*regexp.Regexp{compiled}}
 	return n, err
 }
 
@@ -464,7 +468,7 @@ func parseElemMatch(path string, value any) ([]node, error) {
 		n.op = opElemMatchValue
 		n.children, err = parseField(nil, "", conditions)
 	} else {
-		n.children, err = parseConditions(conditions)
+		n.children, err = parseConditions(nil, conditions)
 	}
 	return []node{n}, err
 }

@@ -71,6 +71,9 @@ func init() { // the table refers to functions that refer to it
 		"$last":         strict(1, 1, elementAt(-1)),
 		"$concatArrays": strict(0, -1, evaluateConcatArrays),
 	}
+	for name, f := range functions {
+		f.name = name
+	}
 	namedArguments = map[string]func(string, any) (expression, error){
 		"$cond":   parseCond,
 		"$switch": parseSwitch,
@@ -150,7 +153,7 @@ func parseCond(name string, value any) (expression, error) {
 		if len(a) != 3 {
 			return expression{}, wrongCount(name, f, max(len(a), 1))
 		}
-		return parseArguments(name, f, a)
+		return parseArguments(f, a)
 	}
 	for _, field := range d {
 		if !slices.Contains([]string{"if", "then", "else"}, field.Key) {
@@ -163,11 +166,11 @@ func parseCond(name string, value any) (expression, error) {
 			return expression{}, refuse(int32(17080+i), "Missing '%s' parameter to $cond", part)
 		}
 	}
-	return parseArguments(name, f, arguments)
+	return parseArguments(f, arguments)
 }
 
-func parseArguments(name string, f *function, arguments bson.A) (expression, error) {
-	e := expression{kind: kindCall, function: f, operator: name, args: make([]expression, len(arguments))}
+func parseArguments(f *function, arguments bson.A) (expression, error) {
+	e := expression{kind: kindCall, function: f, args: make([]expression, len(arguments))}
 	for i := range arguments {
 		var err error
 		if e.args[i], err = parseValue(arguments[i]); err != nil {
@@ -211,7 +214,7 @@ func parseSwitch(name string, value any) (expression, error) {
 	if otherwise := get(d, "default"); !isMissing(otherwise) {
 		arguments = append(arguments, otherwise)
 	}
-	return parseArguments(name, &function{lazy: evaluateSwitch}, arguments)
+	return parseArguments(&function{name: name, lazy: evaluateSwitch}, arguments)
 }
 
 func evaluateSwitch(args []expression, s *scope) (any, error) {
@@ -245,7 +248,7 @@ func parseLet(_ string, value any) (expression, error) {
 	for _, v := range vars {
 		names, arguments = append(names, v.Key), append(arguments, v.Value)
 	}
-	return parseArguments("$let", &function{lazy: func(args []expression, s *scope) (any, error) {
+	return parseArguments(&function{name: "$let", lazy: func(args []expression, s *scope) (any, error) {
 		inner := s
 		for i, name := range names {
 			v, err := args[i].in(s)
@@ -293,7 +296,7 @@ func parseEach(name string, value any, body string, collect func(out bson.A, ele
 	if !named {
 		as = "this"
 	}
-	return parseArguments(name, &function{lazy: func(args []expression, s *scope) (any, error) {
+	return parseArguments(&function{name: name, lazy: func(args []expression, s *scope) (any, error) {
 		v, err := args[0].in(s)
 		if err != nil || absent(v) {
 			return nil, err

@@ -12,6 +12,9 @@ type moment struct {
 	now         bson.DateTime  // $$NOW
 	clusterTime bson.Timestamp // $$CLUSTER_TIME
 	replicated  bool           // standalones have no $$CLUSTER_TIME
+
+	scope scope // of the expression that is being evaluated
+	stack []any // of the values of its arguments
 }
 
 // matches evaluates the condition. Evaluation of $expr may fail, as on a server.
@@ -182,8 +185,8 @@ func isNaN(v any) bool {
 }
 
 func (n *node) matchesIn(v any) bool {
-	for i, wanted := range n.values {
-		if n.patterns != nil && n.patterns[i] != nil {
+	for i, wanted := range n.value.(bson.A) {
+		if n.details != nil && n.patterns[i] != nil {
 			if matchesPattern(n.patterns[i].MatchString, v, wanted) {
 				return true
 			}

@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"slices"
 	"sort"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -34,6 +35,9 @@ type Entry struct {
 
 func (s *Server) log(e Entry) {
 	e.Time, e.Wall = s.tick(), bson.NewDateTimeFromTime(s.now)
+	if len(s.oplog) == cap(s.oplog) {
+		s.oplog = slices.Grow(s.oplog, max(16, len(s.oplog))) // append alone would copy a long log more often
+	}
 	s.oplog = append(s.oplog, e)
 }
 

@@ -2,6 +2,7 @@ package mongosim
 
 import (
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
@@ -18,6 +19,7 @@ type Plan struct {
 // query is what a command looks for.
 type query struct {
 	filter  node
+	demands []predicate // what the filter demands of paths
 	sort    []indexField
 	natural int // 1 or -1: {$natural: …}
 	limit   int // 0 is no limit
@@ -33,7 +35,15 @@ type access struct {
 	ordered   bool // the documents come in the order that was asked for
 	merged    bool // a server would get the order by merging the intervals
 	score     int
+
+	lead    [maxLead]*predicate // equalities on the leading fields
+	leading int                 // how many
+	next    span                // range on the field after them
+	ranged  bool                // whether there is one
 }
+
+// maxLead is the number of leading fields whose equalities are used.
+const maxLead = 8
 
 // interval is a range of index keys, from the first to before the end.
 type interval struct{ start, end string }
@@ -50,24 +60,26 @@ func (c *collection) choose(q *query) (access, error) {
 	if q.natural != 0 {
 		return access{backward: q.natural < 0, ordered: true}, nil
 	}
-	demands := predicates(nil, q.filter.children, q.at)
+	q.demands = predicates(q.demands, q.filter.children, q.at)
 	if q.hint != "" {
 		i := slices.IndexFunc(c.indexes, func(x *index) bool { return x.Name == q.hint })
 		if i < 0 {
 			return scan, hintError(q.hint)
 		}
-		a, _ := c.indexes[i].consider(q, demands)
+		a := c.indexes[i].consider(q)
+		a.build()
 		return a, nil
 	}
 	best := scan
 	for _, x := range c.indexes {
-		if x.Hidden || !x.complete(q, demands) {
+		if x.Hidden || !x.complete(q) {
 			continue
 		}
-		if a, useful := x.consider(q, demands); useful && a.score > best.score {
+		if a := x.consider(q); a.score > best.score {
 			best = a
 		}
 	}
+	best.build()
 	return best, nil
 }
 
@@ -77,11 +89,11 @@ func hintError(hint string) error {
 }
 
 // complete reports whether the index holds every document that the query can match.
-func (x *index) complete(q *query, demands []predicate) bool {
-	if x.partial != nil && !implies(q.filter.children, demands, x.partial) {
+func (x *index) complete(q *query) bool {
+	if x.partial != nil && !implies(q.filter.children, q.demands, x.partial) {
 		return false
 	}
-	return !x.Sparse || slices.ContainsFunc(demands, func(p predicate) bool {
+	return !x.Sparse || slices.ContainsFunc(q.demands, func(p predicate) bool {
 		return !p.missing && !p.aggregation && slices.ContainsFunc(x.fields, func(f indexField) bool { return f.path == p.path })
 	})
 }
@@ -89,90 +101,94 @@ func (x *index) complete(q *query, demands []predicate) bool {
 // maxIntervals bounds the combinations of $in values. Source: the server's internalQueryMaxScansToExplode.
 const maxIntervals = 200
 
-// consider works out how the index would serve the query, and whether it is of use.
-func (x *index) consider(q *query, demands []predicate) (access, bool) {
+// consider works out how the index would serve the query. A score of zero means that it is of no use.
+func (x *index) consider(q *query) access {
 	a := access{index: x}
-	prefixes := []string{""}
-	var single []bool // of the leading fields: bound to one value
-	for len(single) < len(x.fields) {
-		f := x.fields[len(single)]
-		p, ok := x.equality(demands, f.path)
-		if !ok || len(prefixes)*len(p.spans) > maxIntervals {
+	combinations := 1
+	for a.leading < min(len(x.fields), maxLead) {
+		p := x.equality(q.demands, x.fields[a.leading].path)
+		if p == nil || combinations*len(p.spans) > maxIntervals {
 			break
 		}
-		prefixes = extend(prefixes, p.spans, f.descending)
-		single = append(single, len(p.spans) == 1)
+		combinations *= len(p.spans)
+		a.lead[a.leading] = p
+		a.leading++
 		a.score += 10
 	}
-	ranged := false
-	if len(single) < len(x.fields) {
-		f := x.fields[len(single)]
-		if s, ok := x.rangeOn(demands, f.path); ok {
-			ranged = true
+	if a.leading < len(x.fields) {
+		if a.next, a.ranged = x.rangeOn(q.demands, x.fields[a.leading].path); a.ranged {
 			a.score += 5
-			for _, prefix := range prefixes {
-				a.intervals = append(a.intervals, s.interval(prefix, f.descending))
-			}
 		}
-	} else if x.unique() && len(prefixes) == 1 {
+	} else if x.unique() && combinations == 1 {
 		a.score += 1000
 	}
-	if !ranged {
-		for _, prefix := range prefixes {
-			a.intervals = append(a.intervals, interval{prefix, prefix + above})
-		}
-	}
-	slices.SortFunc(a.intervals, func(i, j interval) int { return compare(i.start, j.start) })
-	x.order(&a, q, single)
-	return a, a.score > 0
+	a.order(q, combinations)
+	return a
 }
 
 // order finds out whether the scan gives the order that was asked for.
-func (x *index) order(a *access, q *query, single []bool) {
+func (a *access) order(q *query, combinations int) {
 	if len(q.sort) == 0 {
 		a.ordered = true
 		return
 	}
-	gives, backward := x.gives(q.sort, single, false)
-	switch {
-	case x.multikey:
-		// Several keys of one document: the first that is met need not be the one to sort by.
-	case gives && len(a.intervals) > 1 && slices.Contains(single, false):
-		if merges, _ := x.gives(q.sort, single, true); merges {
-			a.merged = true
-			a.score += 6
-		}
-	case gives:
-		a.ordered, a.backward = true, backward
+	if a.index.multikey {
+		return // a document has several keys: the first that is met need not be the one to sort by
+	}
+	if combinations == 1 {
+		a.ordered, a.backward = a.gives(q.sort, false)
+	} else {
+		a.merged, _ = a.gives(q.sort, true)
+	}
+	if a.ordered || a.merged {
 		a.score += 6
-	default:
-		if merges, _ := x.gives(q.sort, single, true); merges {
-			a.merged = true
-			a.score += 6
-		}
 	}
 }
 
+// build makes the intervals.
+func (a *access) build() {
+	if a.index == nil {
+		return
+	}
+	fields := a.index.fields
+	prefixes := []string{""}
+	for i := range a.leading {
+		prefixes = extend(prefixes, a.lead[i].spans, fields[i].descending)
+	}
+	a.intervals = make([]interval, len(prefixes))
+	for i, prefix := range prefixes {
+		if a.ranged {
+			a.intervals[i] = a.next.interval(prefix, fields[a.leading].descending)
+		} else {
+			a.intervals[i] = interval{prefix, prefix + above}
+		}
+	}
+	slices.SortFunc(a.intervals, func(x, y interval) int { return strings.Compare(x.start, y.start) })
+}
+
+// single reports whether the field is bound to one value.
+func (a *access) single(i int) bool { return i < a.leading && len(a.lead[i].spans) == 1 }
+
 // gives walks the sort order along the index's fields. Fields bound to a single value do not matter; with merging
 // neither do fields bound to a few.
-func (x *index) gives(sort []indexField, single []bool, merging bool) (gives, backward bool) {
-	fixed := func(i int) bool { return i < len(single) && (single[i] || merging) }
-	constant := func(path string) bool {
-		i := slices.IndexFunc(x.fields, func(f indexField) bool { return f.path == path })
-		return i >= 0 && i < len(single) && single[i]
-	}
+func (a *access) gives(sort []indexField, merging bool) (gives, backward bool) {
+	fields := a.index.fields
 	i, decided := 0, false
 	for _, s := range sort {
-		if constant(s.path) {
-			continue
-		}
-		for i < len(x.fields) && x.fields[i].path != s.path && fixed(i) {
-			i++
-		}
-		if i == len(x.fields) || x.fields[i].path != s.path {
+		at := slices.IndexFunc(fields, func(f indexField) bool { return f.path == s.path })
+		if at < 0 {
 			return false, false
 		}
-		against := x.fields[i].descending != s.descending
+		if a.single(at) {
+			continue
+		}
+		for i < at && (a.single(i) || merging && i < a.leading) {
+			i++
+		}
+		if i != at {
+			return false, false
+		}
+		against := fields[i].descending != s.descending
 		if decided && against != backward {
 			return false, false
 		}
@@ -183,22 +199,23 @@ func (x *index) gives(sort []indexField, single []bool, merging bool) (gives, ba
 }
 
 // equality returns the demand that binds the path to the fewest values.
-func (x *index) equality(demands []predicate, path string) (best predicate, found bool) {
-	for _, p := range demands {
-		if p.path == path && p.points && x.takes(p) && (!found || len(p.spans) < len(best.spans)) {
-			best, found = p, true
+func (x *index) equality(demands []predicate, path string) (best *predicate) {
+	for i := range demands {
+		if p := &demands[i]; p.path == path && p.points && x.takes(p) && (best == nil || len(p.spans) < len(best.spans)) {
+			best = p
 		}
 	}
-	return best, found
+	return best
 }
 
 // takes: an index with arrays in it cannot serve $expr, which compares whole arrays.
-func (x *index) takes(p predicate) bool { return !p.aggregation || !x.multikey }
+func (x *index) takes(p *predicate) bool { return !p.aggregation || !x.multikey }
 
 // rangeOn intersects the ranges on a path. With arrays in the index, two ranges may be met by two elements, so that only
 // one can be used.
 func (x *index) rangeOn(demands []predicate, path string) (s span, found bool) {
-	for _, p := range demands {
+	for i := range demands {
+		p := &demands[i]
 		if p.path != path || !x.takes(p) {
 			continue
 		}
@@ -224,6 +241,10 @@ func (s span) intersect(t span) span {
 }
 
 func extend(prefixes []string, points []span, descending bool) []string {
+	if len(prefixes) == 1 && len(points) == 1 {
+		prefixes[0] += directed(points[0].low, descending)
+		return prefixes
+	}
 	out := make([]string, 0, len(prefixes)*len(points))
 	for _, prefix := range prefixes {
 		for _, p := range points {

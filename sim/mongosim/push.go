@@ -210,7 +210,7 @@ func checkPull(c *change) error {
 	} else if _, operators := isOperators(d); operators {
 		n.children, err = parseField(nil, "", d)
 	} else {
-		n.children, err = parseConditions(d)
+		n.children, err = parseConditions(nil, d)
 		n.op = opElemMatchObject // marks a filter on the fields of elements
 	}
 	c.pull = &n
@@ -222,9 +222,7 @@ func checkPullAll(c *change) error {
 	if !ok {
 		return refuse(codeBadValue, "$pullAll requires an array argument but was given a %s", typeName(c.operand))
 	}
-	n := on("", opIn, nil)
-	n.values = values
-	c.pull = &node{op: opAnd, children: []node{n}}
+	c.pull = &node{op: opAnd, children: []node{on("", opIn, values)}}
 	return nil
 }
 

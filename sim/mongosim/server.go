@@ -30,7 +30,11 @@ type Server struct {
 
 	now         time.Time // of the command that runs
 	clusterTime bson.Timestamp
-	stamp       func() bson.Timestamp // tick, as a value
+
+	// What a command is compiled into, kept to be used again by the next.
+	query     query
+	modifiers modifiers
+	at        moment
 }
 
 type database struct {
@@ -41,7 +45,7 @@ type database struct {
 // New returns an empty server.
 func New(options Options) *Server {
 	s := &Server{options: options}
-	s.stamp = s.tick
+	s.modifiers.stamp = s.tick
 	return s
 }
 
@@ -103,7 +107,8 @@ func (s *Server) tick() bson.Timestamp {
 }
 
 func (s *Server) moment() *moment {
-	return &moment{now: bson.NewDateTimeFromTime(s.now), clusterTime: s.clusterTime, replicated: !s.options.Standalone}
+	s.at = moment{now: bson.NewDateTimeFromTime(s.now), clusterTime: s.clusterTime, replicated: !s.options.Standalone, stack: s.at.stack}
+	return &s.at
 }
 
 // lookup returns the collection, or nil.
@@ -187,7 +192,7 @@ func (s *Server) Documents(database, collection string) []bson.D {
 
 // find answers a find command.
 func (s *Server) find(database string, command *store.Command) (store.Reply, error) {
-	q, err := s.query(command)
+	q, err := s.compile(command)
 	if err != nil {
 		return store.Reply{}, err
 	}
@@ -208,7 +213,7 @@ func (s *Server) find(database string, command *store.Command) (store.Reply, err
 	if c == nil {
 		return reply, nil
 	}
-	found, err := c.find(&q, nil)
+	found, err := c.find(q, nil)
 	if err != nil {
 		return store.Reply{}, err
 	}
@@ -224,27 +229,28 @@ func (s *Server) find(database string, command *store.Command) (store.Reply, err
 	return reply, nil
 }
 
-// query compiles what a command looks for.
-func (s *Server) query(command *store.Command) (query, error) {
-	q := query{hint: command.Hint, at: s.moment()}
+// compile makes the query of a command. It is good until the next command.
+func (s *Server) compile(command *store.Command) (*query, error) {
+	q := &s.query
+	*q = query{hint: command.Hint, at: s.moment(), filter: node{op: opAnd, children: q.filter.children[:0]}, demands: q.demands[:0]}
 	filter, err := normalizeDocument(command.Filter)
 	if err != nil {
 		return q, err
 	}
-	if q.filter, err = parseFilter(filter); err != nil {
+	if q.filter.children, err = parseConditions(q.filter.children, filter); err != nil {
 		return q, err
 	}
 	sort, err := normalizeDocument(command.Sort)
 	if err != nil {
 		return q, err
 	}
-	return q, parseSort(&q, sort)
+	return q, parseSort(q, sort)
 }
 
 // Explain tells how a find, update, findAndModify or delete would find its documents.
 func (s *Server) Explain(database string, command store.Command) (Plan, error) {
 	var plan Plan
-	q, err := s.query(&command)
+	q, err := s.compile(&command)
 	if err != nil {
 		return plan, err
 	}
@@ -256,6 +262,6 @@ func (s *Server) Explain(database string, command store.Command) (Plan, error) {
 	if c == nil {
 		return plan, nil
 	}
-	_, err = c.find(&q, &plan)
+	_, err = c.find(q, &plan)
 	return plan, err
 }

@@ -21,8 +21,9 @@ type updater interface {
 
 // modifiers is an update made of operators.
 type modifiers struct {
-	changes []change
-	stamp   func() bson.Timestamp // takes the next time of the logical clock
+	changes    []change
+	components []string              // the parts of all paths
+	stamp      func() bson.Timestamp // takes the next time of the logical clock
 }
 
 // change is one operator on one path.
@@ -72,15 +73,15 @@ func init() { // the table refers to functions that refer to it
 	}
 }
 
-// parseUpdate compiles a canonical update document: operators, or a whole new document.
-func parseUpdate(update bson.D, multi bool, stamp func() bson.Timestamp) (updater, error) {
+// parse compiles a canonical update document: operators, into m, or a whole new document.
+func (m *modifiers) parse(update bson.D, multi bool) (updater, error) {
 	if len(update) == 0 || !strings.HasPrefix(update[0].Key, "$") {
 		if multi {
 			return nil, refuse(codeFailedToParse, "multi update is not supported for replacement-style update")
 		}
-		return parseReplacement(update, stamp)
+		return parseReplacement(update, m.stamp)
 	}
-	m := &modifiers{stamp: stamp, changes: make([]change, 0, 8)}
+	m.changes, m.components = m.changes[:0], m.components[:0]
 	for i := range update {
 		fields, ok := update[i].Value.(bson.D)
 		operator, known := modifierTable[update[i].Key]
@@ -107,7 +108,7 @@ func (m *modifiers) add(operator *modifier, path string, operand any) error {
 	if path == "" {
 		return refuse(codeEmptyFieldName, "An empty update path is not valid.")
 	}
-	c := change{operator: operator, path: path, parts: splitPath(path), operand: operand}
+	c := change{operator: operator, path: path, parts: m.split(path), operand: operand}
 	for i, part := range c.parts {
 		switch {
 		case part == "":
@@ -126,6 +127,16 @@ func (m *modifiers) add(operator *modifier, path string, operand any) error {
 	}
 	m.changes = append(m.changes, c)
 	return nil
+}
+
+// split is splitPath, but for a path of one component without a new slice.
+func (m *modifiers) split(path string) []string {
+	if strings.IndexByte(path, '.') >= 0 {
+		return splitPath(path)
+	}
+	m.components = append(m.components, path)
+	n := len(m.components)
+	return m.components[n-1 : n : n]
 }
 
 // order sorts the changes by path, numeric components as numbers, and refuses two that touch each other.

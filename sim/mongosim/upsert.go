@@ -79,8 +79,8 @@ func appendEqualities(out bson.D, n *node) (bson.D, error) {
 		case opEq:
 			out = append(out, bson.E{Key: child.path, Value: child.value})
 		case opIn:
-			if len(child.values) == 1 && child.patterns == nil {
-				out = append(out, bson.E{Key: child.path, Value: child.values[0]})
+			if values := child.value.(bson.A); len(values) == 1 && child.details == nil {
+				out = append(out, bson.E{Key: child.path, Value: values[0]})
 			}
 		}
 		if err != nil {

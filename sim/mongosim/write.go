@@ -55,7 +55,7 @@ func (s *Server) insertOne(database, name string, d bson.D) error {
 	if isMissing(get(d, "_id")) {
 		d = append(bson.D{{Key: "_id", Value: s.newID()}}, d...)
 	}
-	d = stampZeros(withIDFirst(d), s.stamp)
+	d = stampZeros(withIDFirst(d), s.modifiers.stamp)
 	return s.store(s.create(database, name), d)
 }
 
@@ -90,12 +90,12 @@ func (s *Server) updater(command *store.Command) (updater, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseUpdate(update, command.Multi, s.stamp)
+	return s.modifiers.parse(update, command.Multi)
 }
 
 func (s *Server) update(database string, command *store.Command) (store.Reply, error) {
 	var reply store.Reply
-	q, err := s.query(command)
+	q, err := s.compile(command)
 	if err != nil {
 		return reply, err
 	}
@@ -109,7 +109,7 @@ func (s *Server) update(database string, command *store.Command) (store.Reply, e
 	c := s.lookup(database, command.Collection)
 	var found []*record
 	if c != nil {
-		if found, err = c.find(&q, nil); err != nil {
+		if found, err = c.find(q, nil); err != nil {
 			return reply, err
 		}
 	}
@@ -124,7 +124,7 @@ func (s *Server) update(database string, command *store.Command) (store.Reply, e
 		}
 	}
 	if len(found) == 0 && command.Upsert {
-		document, err := s.upsert(database, command.Collection, &q, u)
+		document, err := s.upsert(database, command.Collection, q, u)
 		if err != nil {
 			return reply, err
 		}
@@ -166,7 +166,7 @@ func immutableID() error {
 
 func (s *Server) findAndModify(database string, command *store.Command) (store.Reply, error) {
 	var reply store.Reply
-	q, err := s.query(command)
+	q, err := s.compile(command)
 	if err != nil {
 		return reply, err
 	}
@@ -185,7 +185,7 @@ func (s *Server) findAndModify(database string, command *store.Command) (store.R
 		}
 	}
 	q.limit = 1
-	if reply.Document, err = s.modifyOne(database, command, &q, u); err != nil || reply.Document == nil || show == nil {
+	if reply.Document, err = s.modifyOne(database, command, q, u); err != nil || reply.Document == nil || show == nil {
 		return reply, err
 	}
 	reply.Document, err = show.apply(reply.Document, q.at)
@@ -225,7 +225,7 @@ func (s *Server) modifyOne(database string, command *store.Command, q *query, u 
 
 func (s *Server) delete(database string, command *store.Command) (store.Reply, error) {
 	var reply store.Reply
-	q, err := s.query(command)
+	q, err := s.compile(command)
 	if err != nil {
 		return reply, err
 	}
@@ -236,7 +236,7 @@ func (s *Server) delete(database string, command *store.Command) (store.Reply, e
 	if !command.Multi {
 		q.limit = 1
 	}
-	found, err := c.find(&q, nil)
+	found, err := c.find(q, nil)
 	if err != nil {
 		return reply, err
 	}
