@@ -60,6 +60,32 @@ func TestAWriteWhoseReplyIsLostIsAppliedOnce(t *testing.T) {
 	}
 }
 
+// The lost reply is the one with the changes, so the driver must ask for them again, and not for those before.
+func TestAStreamWhoseReplyIsLostGoesOnWithoutLossOrRepetition(t *testing.T) {
+	lossy := &lossyDialer{Dialer: newServer(t).Dialer(), marker: []byte("test.stream")}
+	s := mongostore.New(connect(t, options.Client().SetDialer(lossy)).Database("d"))
+	stream, err := s.Watch(t.Context(), store.Watch{Point: "test.stream", Collection: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := stream.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	for id := range int32(10) {
+		insert := store.Command{Kind: store.Insert, Collection: "c", Documents: []bson.D{{{Key: "_id", Value: id}}}}
+		if _, err := s.Run(t.Context(), insert); err != nil {
+			t.Fatal(err)
+		}
+		change, err := stream.Next(t.Context())
+		if err != nil || change.Key[0].Value != id {
+			t.Fatalf("change %d is %+v, %v", id, change, err)
+		}
+		lossy.losses.Store(id % 2)
+	}
+}
+
 func TestACancelledCommandLeavesItsOutcomeOpen(t *testing.T) {
 	s := mongostore.New(connect(t, options.Client().SetDialer(newServer(t).Dialer())).Database("d"))
 	ctx, cancel := context.WithCancel(t.Context())
