@@ -115,9 +115,10 @@ func scramble(seed uint64, id string) uint64 {
 // replace stores a new version of a document under the same _id.
 func (c *collection) replace(r *record, d bson.D) error {
 	var buffer [16]keySet
-	keys := buffer[:0]
+	var names [16]string
+	keys, changed := buffer[:0], appendChanged(names[:0], r.document, d)
 	for i, x := range c.indexes {
-		if !x.touchedBy(r.document, d) {
+		if !x.touchedBy(changed) {
 			keys = append(keys, r.keys[i])
 			continue
 		}

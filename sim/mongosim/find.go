@@ -11,7 +11,7 @@ import (
 // find returns the records that match, in order and up to the limit. plan, if not nil, learns how.
 func (c *collection) find(q *query, plan *Plan) ([]*record, error) {
 	if plan == nil {
-		if id, ok := q.exactID(); ok && (q.hint == "" || q.hint == "_id_") {
+		if id, ok := q.exactID(); ok && q.natural == 0 && (q.hint == "" || q.hint == "_id_") {
 			return c.findByID(q, id)
 		}
 		if c.size <= smallCollection && q.hint == "" && q.natural == 0 {

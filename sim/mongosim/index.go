@@ -63,18 +63,35 @@ func (x *index) covers(d bson.D) bool {
 	return ok && err == nil
 }
 
-// touchedBy reports whether the change of a document can change its keys.
-func (x *index) touchedBy(before, after bson.D) bool {
+// touchedBy reports whether a change of the named top-level fields can change a document's keys.
+func (x *index) touchedBy(changed []string) bool {
 	if x.partial != nil {
 		return true
 	}
 	for i := range x.fields {
-		root := x.fields[i].components[0]
-		if !identical(get(before, root), get(after, root)) {
+		if slices.Contains(changed, x.fields[i].components[0]) {
 			return true
 		}
 	}
 	return false
+}
+
+// appendChanged lists the top-level fields that may differ between two versions. It looks at them place by place,
+// and so lists too many when fields were removed or moved, but never too few.
+func appendChanged(names []string, before, after bson.D) []string {
+	for i := range max(len(before), len(after)) {
+		switch {
+		case i >= len(before):
+			names = append(names, after[i].Key)
+		case i >= len(after):
+			names = append(names, before[i].Key)
+		case before[i].Key != after[i].Key:
+			names = append(names, before[i].Key, after[i].Key)
+		case !identical(before[i].Value, after[i].Value):
+			names = append(names, before[i].Key)
+		}
+	}
+	return names
 }
 
 func (x *index) add(r *record, keys keySet) {

@@ -62,7 +62,7 @@ func (c *collection) choose(q *query) (access, error) {
 	}
 	q.demands = predicates(q.demands, q.filter.children, q.at)
 	if q.hint != "" {
-		i := slices.IndexFunc(c.indexes, func(x *index) bool { return x.Name == q.hint })
+		i := slices.IndexFunc(c.indexes, func(x *index) bool { return x.Name == q.hint && !x.Hidden })
 		if i < 0 {
 			return scan, hintError(q.hint)
 		}

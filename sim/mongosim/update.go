@@ -23,6 +23,7 @@ type updater interface {
 type modifiers struct {
 	changes    []change
 	components []string              // the parts of all paths
+	before     bson.D                // the version that is being changed
 	stamp      func() bson.Timestamp // takes the next time of the logical clock
 }
 
@@ -50,11 +51,15 @@ type modifier struct {
 
 var modifierTable map[string]*modifier
 
+// renameOperator puts a value at the new path; an $unset takes it from the old.
+var renameOperator = &modifier{name: "$rename", creates: true, compute: computeRename}
+
 func init() { // the table refers to functions that refer to it
 	table := []*modifier{
 		{name: "$set", creates: true, compute: computeSet},
 		{name: "$setOnInsert", creates: true, compute: computeSet},
 		{name: "$unset", compute: func(*modifiers, *change, any, *moment) (any, error) { return missing{}, nil }},
+		renameOperator,
 		{name: "$inc", creates: true, check: checkNumber("increment"), compute: computeInc},
 		{name: "$mul", creates: true, check: checkNumber("multiply"), compute: computeMul},
 		{name: "$min", creates: true, compute: computeExtreme(-1)},
@@ -86,8 +91,6 @@ func (m *modifiers) parse(update bson.D, multi bool) (updater, error) {
 		fields, ok := update[i].Value.(bson.D)
 		operator, known := modifierTable[update[i].Key]
 		switch {
-		case update[i].Key == "$rename":
-			return nil, unmodelled("$rename")
 		case !known:
 			return nil, refuse(codeFailedToParse, "Unknown modifier: %s. Expected a valid update modifier or pipeline-style update "+
 				"specified as an array", update[i].Key)
@@ -96,7 +99,13 @@ func (m *modifiers) parse(update bson.D, multi bool) (updater, error) {
 				"{<field>: ...}} not {%s: %s}", typeName(update[i].Value), update[i].Key, format(update[i].Value))
 		}
 		for j := range fields {
-			if err := m.add(operator, fields[j].Key, fields[j].Value); err != nil {
+			var err error
+			if operator == renameOperator {
+				err = m.addRename(fields[j].Key, fields[j].Value)
+			} else {
+				err = m.add(operator, fields[j].Key, fields[j].Value)
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -127,6 +136,38 @@ func (m *modifiers) add(operator *modifier, path string, operand any) error {
 	}
 	m.changes = append(m.changes, c)
 	return nil
+}
+
+func (m *modifiers) addRename(from string, to any) error {
+	target, ok := to.(string)
+	switch {
+	case !ok:
+		return refuse(codeBadValue, "The 'to' field for $rename must be a string: %s: %s", from, format(to))
+	case target == from:
+		return refuse(codeBadValue, "The source and target field for $rename must differ: %s: %s", from, format(to))
+	}
+	if err := m.add(modifierTable["$unset"], from, ""); err != nil {
+		return err
+	}
+	return m.add(renameOperator, target, splitPath(from))
+}
+
+func computeRename(m *modifiers, c *change, old any, _ *moment) (any, error) {
+	var v any = m.before
+	for _, component := range c.operand.([]string) {
+		switch inner := v.(type) {
+		case bson.D:
+			v = get(inner, component)
+		case bson.A:
+			return nil, refuse(codeBadValue, "The source field cannot be an array element")
+		default:
+			return old, nil
+		}
+	}
+	if isMissing(v) {
+		return old, nil
+	}
+	return v, nil
 }
 
 // split is splitPath, but for a path of one component without a new slice.
@@ -161,6 +202,7 @@ func compareComponents(a, b string) int {
 }
 
 func (m *modifiers) apply(before bson.D, at *moment, inserting bool) (bson.D, bool, error) {
+	m.before = before
 	var after bson.D
 	changed := false
 	for i := range m.changes {
