@@ -130,7 +130,7 @@ func (s *signal) Wait(ctx context.Context, timeout time.Duration) bool {
 	if s.next == nil {
 		s.next = make(chan struct{})
 	}
-	next := make(chan struct{}); _ = s.next
+	next := s.next
 	s.host.GiveWay(func() { await(ctx, next, timeout) })
 	select {
 	case <-next:

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -83,6 +84,32 @@ func TestAStreamWhoseReplyIsLostGoesOnWithoutLossOrRepetition(t *testing.T) {
 			t.Fatalf("change %d is %+v, %v", id, change, err)
 		}
 		lossy.losses.Store(id % 2)
+	}
+}
+
+func TestClosingAStreamEndsTheNextThatWaitsForTheServer(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		if e.CommandName == "getMore" {
+			asked <- struct{}{}
+		}
+	}}
+	client := connect(t, options.Client().SetDialer(newServer(t).Dialer()).SetMonitor(monitor))
+	stream, err := mongostore.New(client.Database("d")).Watch(t.Context(), store.Watch{Collection: "c", MaxAwait: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := stream.Next(t.Context())
+		ended <- err
+	}()
+	<-asked
+	if err := stream.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, store.ErrStreamClosed) {
+		t.Errorf("Next returned %v", err)
 	}
 }
 

@@ -62,7 +62,8 @@ func (s *stream) Next(ctx context.Context) (store.Change, error) {
 	if s.closing.Err() != nil {
 		return store.Change{}, store.ErrStreamClosed
 	}
-	// The driver refuses a deadline that ends before one getMore does, so the deadline reaches it as a cancellation.
+	// The driver gives up a little before a deadline, with an error of its own. So the deadline reaches it as a
+	// cancellation, and the caller gets the cause.
 	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()

@@ -144,10 +144,13 @@ func streamHonoursContext(f *fixture) {
 	if _, err := f.watch(insertsOnly, nil).Next(done); !errors.Is(err, reason) {
 		f.Errorf("Next with a context that is done returned %v", err)
 	}
-	short, cancelShort := context.WithTimeout(f.ctx, time.Millisecond) // shorter than one getMore
-	defer cancelShort()
-	if _, err := f.watch(insertsOnly, nil).Next(short); !errors.Is(err, context.DeadlineExceeded) {
-		f.Errorf("Next until its deadline returned %v", err)
+	late := errors.New("too late")
+	for _, patience := range []time.Duration{time.Millisecond, 80 * time.Millisecond} { // less and more than one getMore
+		short, cancelShort := context.WithTimeoutCause(f.ctx, patience, late)
+		if _, err := f.watch(insertsOnly, nil).Next(short); !errors.Is(err, late) {
+			f.Errorf("Next until its deadline returned %v", err)
+		}
+		cancelShort()
 	}
 }
 
