@@ -265,3 +265,19 @@ func (s *Server) Explain(database string, command store.Command) (Plan, error) {
 	_, err = c.find(q, &plan)
 	return plan, err
 }
+
+// Drop removes a collection with its indexes, and reports whether there was one. Change streams on it end.
+func (s *Server) Drop(now time.Time, name, dropped string) bool {
+	s.now = now
+	c := s.lookup(name, dropped)
+	if c == nil {
+		return false
+	}
+	for _, d := range s.databases {
+		if d.name == name {
+			d.collections = slices.DeleteFunc(d.collections, func(o *collection) bool { return o == c })
+		}
+	}
+	s.log(Entry{Operation: Drop, Database: name, Collection: dropped})
+	return true
+}

@@ -92,9 +92,9 @@ func (st *Stream) addStage(d bson.D) error {
 // Next returns the next change that matches. available is false if there is none yet.
 func (st *Stream) Next() (change store.Change, available bool, err error) {
 	if st.invalidated && !st.done {
-		st.done = true
-		entry := &st.server.oplog[st.next-1]
-		return store.Change{Token: token(entry.Time, true), Operation: "invalidate"}, true, nil
+		if change, available, err = st.invalidate(); available || err != nil {
+			return change, available, err
+		}
 	}
 	if st.done {
 		return store.Change{}, false, store.ErrStreamClosed
@@ -126,6 +126,18 @@ func (st *Stream) Next() (change store.Change, available bool, err error) {
 		}
 	}
 	return store.Change{}, false, nil
+}
+
+// invalidate ends the stream with an event, unless the pipeline does not let it through: then it just ends.
+func (st *Stream) invalidate() (store.Change, bool, error) {
+	st.done = true
+	entry := &st.server.oplog[st.next-1]
+	change := store.Change{Token: token(entry.Time, true), Operation: "invalidate"}
+	matched, err := all(st.match, bson.D{
+		{Key: "_id", Value: change.Token}, {Key: "operationType", Value: change.Operation},
+		{Key: "clusterTime", Value: entry.Time}, {Key: "wallTime", Value: entry.Wall},
+	}, st.server.moment())
+	return change, matched, err
 }
 
 // event makes the change of an entry, if the pipeline lets it through.
