@@ -116,10 +116,12 @@ func checkDefinition(x store.Index) (store.Index, error) {
 		x.Name = defaultName(x.Keys)
 	}
 	if len(x.Keys) == 1 && x.Keys[0].Key == "_id" && !isDescending(x.Keys[0].Value) {
-		for option, set := range map[string]bool{"unique": x.Unique, "sparse": x.Sparse} {
-			if set {
-				return x, refuse(codeInvalidIndexOption, "The field '%s' is not valid for an _id index specification", option)
-			}
+		const notForID = "The field '%s' is not valid for an _id index specification"
+		if x.Unique {
+			return x, refuse(codeInvalidIndexOption, notForID, "unique")
+		}
+		if x.Sparse {
+			return x, refuse(codeInvalidIndexOption, notForID, "sparse")
 		}
 		if x.ExpireAfterSeconds != nil || x.Partial != nil {
 			return x, refuse(codeInvalidIndexOption, "An _id index cannot be partial or expire documents")
