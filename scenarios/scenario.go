@@ -5,7 +5,6 @@ package scenarios
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -155,7 +154,7 @@ func (s *Scenario) Run(options Options) (*Run, error) {
 
 // In puts the workload into a variant.
 func (w Workload) In(v Variant) Workload {
-	w.Topics = slices.Clone(w.withDefaults().Topics)
+	w = w.withDefaults()
 	w.Replicas = v.Replicas
 	for i := range w.Topics {
 		w.Topics[i].Options.Delivery = v.Delivery

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -69,7 +70,7 @@ func (w Workload) withDefaults() Workload {
 		w.Group = "billing"
 	}
 	w.Replicas = max(1, w.Replicas)
-	if len(w.Topics) == 0 {
+	if w.Topics = slices.Clone(w.Topics); len(w.Topics) == 0 { // worlds that run beside each other share the original
 		w.Topics = []TopicLoad{{}}
 	}
 	for i := range w.Topics {
