@@ -98,7 +98,8 @@ func evaluateDivide(_ string, values []any) (any, error) {
 	x, okX := float(values[0])
 	y, okY := float(values[1])
 	if !okX || !okY {
-		return nil, refuse(codeTypeMismatch, "$divide only supports numeric types, not %s and %s", typeName(values[0]), typeName(values[1]))
+		return nil, refuse(codeTypeMismatch,
+			"$divide only supports numeric types, not %s and %s", typeName(values[0]), typeName(values[1]))
 	}
 	if y == 0 {
 		return nil, refuse(codeBadValue, "can't $divide by zero")
@@ -121,7 +122,8 @@ func evaluateMod(_ string, values []any) (any, error) {
 	f, okX := float(values[0])
 	g, okY := float(values[1])
 	if !okX || !okY {
-		return nil, refuse(16611, "$mod only supports numeric types, not %s and %s", typeName(values[0]), typeName(values[1]))
+		return nil, refuse(16611,
+			"$mod only supports numeric types, not %s and %s", typeName(values[0]), typeName(values[1]))
 	}
 	if g == 0 {
 		return nil, refuse(16610, "can't $mod by zero")
@@ -231,7 +233,8 @@ func evaluateToLong(_ string, values []any) (any, error) {
 		if n, ok := truncated(v); ok {
 			return n, nil
 		}
-		return nil, refuse(241, "Conversion would overflow target type in $convert with no onError value: %s", format(v))
+		return nil, refuse(241,
+			"Conversion would overflow target type in $convert with no onError value: %s", format(v))
 	}
 	return nil, conversion(values[0], "long")
 }

@@ -187,7 +187,8 @@ func (c *collection) duplicate(x *index, d bson.D, key string) error {
 		text += []string{" ", ", "}[min(i, 1)] + x.Keys[i].Key + ": " + format(v)
 		value[i] = bson.E{Key: x.Keys[i].Key, Value: v}
 	}
-	err := refuse(codeDuplicateKey, "E11000 duplicate key error collection: %s index: %s dup key: %s }", c.namespace(), x.Name, text)
+	err := refuse(codeDuplicateKey,
+		"E11000 duplicate key error collection: %s index: %s dup key: %s }", c.namespace(), x.Name, text)
 	err.KeyPattern, err.KeyValue = x.Keys, value
 	return err
 }

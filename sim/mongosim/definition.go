@@ -66,13 +66,15 @@ func conflict(existing []*index, wanted store.Index) (exists bool, err error) {
 			continue
 		}
 		if !sameIdentity(x.Index, wanted) {
-			return false, refuse(codeIndexKeySpecsConflict, "An existing index has the same name as the requested index. When index names are "+
-				"not specified, they are auto generated and can cause conflicts. Please refer to our documentation. Requested index: %s, "+
-				"existing index: %s", format(describe(wanted)), format(describe(x.Index)))
+			return false, refuse(codeIndexKeySpecsConflict,
+				"An existing index has the same name as the requested index. When index names are "+
+					"not specified, they are auto generated and can cause conflicts. Please refer to our documentation. Requested index: %s, "+
+					"existing index: %s", format(describe(wanted)), format(describe(x.Index)))
 		}
 		if !sameOptions(x.Index, wanted) {
-			return false, refuse(codeIndexOptionsConflict, "An equivalent index already exists with the same name but different options. "+
-				"Requested index: %s, existing index: %s", format(describe(wanted)), format(describe(x.Index)))
+			return false, refuse(codeIndexOptionsConflict,
+				"An equivalent index already exists with the same name but different options. "+
+					"Requested index: %s, existing index: %s", format(describe(wanted)), format(describe(x.Index)))
 		}
 		return true, nil
 	}
@@ -81,8 +83,9 @@ func conflict(existing []*index, wanted store.Index) (exists bool, err error) {
 			continue
 		}
 		if !sameOptions(x.Index, wanted) {
-			return false, refuse(codeIndexOptionsConflict, "An equivalent index already exists with a different name and options. "+
-				"Requested index: %s, existing index: %s", format(describe(wanted)), format(describe(x.Index)))
+			return false, refuse(codeIndexOptionsConflict,
+				"An equivalent index already exists with a different name and options. "+
+					"Requested index: %s, existing index: %s", format(describe(wanted)), format(describe(x.Index)))
 		}
 		return false, refuse(codeIndexOptionsConflict, "Index already exists with a different name: %s", x.Name)
 	}
@@ -130,14 +133,17 @@ func checkDefinition(x store.Index) (store.Index, error) {
 		return x, nil
 	}
 	if x.Name == "_id_" {
-		return x, refuse(codeBadValue, "The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}, found key: %s", format(x.Keys))
+		return x, refuse(codeBadValue,
+			"The index name '_id_' is reserved for the _id index, which must have key pattern {_id: 1}, found key: %s", format(x.Keys))
 	}
 	if x.ExpireAfterSeconds != nil {
 		if len(x.Keys) > 1 {
-			return x, refuse(codeCannotCreateIndex, "TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: %s", format(describe(x)))
+			return x, refuse(codeCannotCreateIndex,
+				"TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: %s", format(describe(x)))
 		}
 		if *x.ExpireAfterSeconds < 0 {
-			return x, refuse(codeCannotCreateIndex, "TTL index 'expireAfterSeconds' option must be within an acceptable range, but was: %d", *x.ExpireAfterSeconds)
+			return x, refuse(codeCannotCreateIndex,
+				"TTL index 'expireAfterSeconds' option must be within an acceptable range, but was: %d", *x.ExpireAfterSeconds)
 		}
 	}
 	if x.Partial == nil {
@@ -176,8 +182,9 @@ func checkKeys(keys bson.D) error {
 				return refuse(codeCannotCreateIndex, "Values in the index key pattern cannot be 0.")
 			}
 		default:
-			return refuse(codeCannotCreateIndex, "Values in v:2 index key pattern cannot be of type %s. Only numbers > 0, numbers < 0, "+
-				"and strings are allowed.", typeName(v))
+			return refuse(codeCannotCreateIndex,
+				"Values in v:2 index key pattern cannot be of type %s. Only numbers > 0, numbers < 0, "+
+					"and strings are allowed.", typeName(v))
 		}
 		for _, component := range splitPath(key.Key) {
 			switch {
@@ -186,7 +193,8 @@ func checkKeys(keys bson.D) error {
 			case component == "$**":
 				return unmodelled("a wildcard index")
 			case strings.HasPrefix(component, "$"):
-				return refuse(codeCannotCreateIndex, "Index key contains an illegal field name: field name starts with '$'.")
+				return refuse(codeCannotCreateIndex,
+					"Index key contains an illegal field name: field name starts with '$'.")
 			}
 		}
 		if position(keys, key.Key) != i {
@@ -219,8 +227,9 @@ func checkPartial(n *node) error {
 			return nil
 		}
 	}
-	return refuse(codeCannotCreateIndex, "Expression not supported in partial index: only $eq, $in, $exists: true, $gt, $gte, $lt, $lte, "+
-		"$type, $and and $or are")
+	return refuse(codeCannotCreateIndex,
+		"Expression not supported in partial index: only $eq, $in, $exists: true, $gt, $gte, $lt, $lte, "+
+			"$type, $and and $or are")
 }
 
 func (s *Server) listIndexes(database string, command *store.Command) (store.Reply, error) {

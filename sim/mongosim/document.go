@@ -167,7 +167,8 @@ func checkID(id any) *store.Error {
 	case bson.D:
 		for _, field := range id {
 			if strings.HasPrefix(field.Key, "$") {
-				return refuse(codeDollarPrefixedFieldName, "_id fields may not contain '$'-prefixed fields: %s is not valid for storage.", field.Key)
+				return refuse(codeDollarPrefixedFieldName,
+					"_id fields may not contain '$'-prefixed fields: %s is not valid for storage.", field.Key)
 			}
 		}
 	}

@@ -111,7 +111,8 @@ func parsePath(text string) (expression, error) {
 			return e, refuse(15998, "FieldPath field names may not be empty strings.")
 		}
 		if strings.HasPrefix(component, "$") {
-			return e, refuse(16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField.")
+			return e, refuse(16410,
+				"FieldPath field names may not start with '$'. Consider using $getField or $setField.")
 		}
 	}
 	return e, nil
@@ -124,7 +125,8 @@ func parseDocument(d bson.D) (expression, error) {
 			return e, refuse(15983, "An object representing an expression must have exactly one field: %s", format(d))
 		}
 		if strings.Contains(d[i].Key, ".") {
-			return e, refuse(16412, "FieldPath field names may not contain '.'. Consider using $getField or $setField.")
+			return e, refuse(16412,
+				"FieldPath field names may not contain '.'. Consider using $getField or $setField.")
 		}
 		var err error
 		e.path[i] = d[i].Key
@@ -138,7 +140,8 @@ func parseDocument(d bson.D) (expression, error) {
 func parseCall(d bson.D) (expression, error) {
 	name, value := d[0].Key, d[0].Value
 	if len(d) != 1 {
-		return expression{}, refuse(15983, "An object representing an expression must have exactly one field: %s", format(d))
+		return expression{}, refuse(15983,
+			"An object representing an expression must have exactly one field: %s", format(d))
 	}
 	switch name {
 	case "$literal", "$const":
@@ -179,7 +182,8 @@ func wrongCount(name string, f *function, given int) error {
 	case f.max < 0:
 		return refuse(28667, "Expression %s takes at least %d arguments. %d were passed in.", name, f.min, given)
 	}
-	return refuse(28667, "Expression %s takes at least %d arguments, and at most %d, but %d were passed in.", name, f.min, f.max, given)
+	return refuse(28667,
+		"Expression %s takes at least %d arguments, and at most %d, but %d were passed in.", name, f.min, f.max, given)
 }
 
 // in evaluates the expression.

@@ -102,8 +102,9 @@ func parseTopLevel(nodes []node, name string, value any) ([]node, error) {
 	case "$where", "$text", "$jsonSchema", "$sampleRate":
 		return nil, unmodelled(name)
 	}
-	return nil, refuse(codeBadValue, "unknown top level operator: %s. If you have a field name that starts with a '$' "+
-		"symbol, consider using $getField or $setField.", name)
+	return nil, refuse(codeBadValue,
+		"unknown top level operator: %s. If you have a field name that starts with a '$' "+
+			"symbol, consider using $getField or $setField.", name)
 }
 
 func parseBranches(name string, value any) ([]node, error) {
@@ -352,10 +353,12 @@ func wholeNumber(v any) (int64, bool) {
 func parseSize(path string, value any) ([]node, error) {
 	n, ok := wholeNumber(value)
 	if !ok {
-		return nil, refuse(codeFailedToParse, "Failed to parse $size. Expected an integer in: $size: %s", format(value))
+		return nil, refuse(codeFailedToParse,
+			"Failed to parse $size. Expected an integer in: $size: %s", format(value))
 	}
 	if n < 0 {
-		return nil, refuse(codeFailedToParse, "Failed to parse $size. Expected a non-negative number in: $size: %s", format(value))
+		return nil, refuse(codeFailedToParse,
+			"Failed to parse $size. Expected a non-negative number in: $size: %s", format(value))
 	}
 	return []node{on(path, opSize, n)}, nil
 }
@@ -366,7 +369,8 @@ func parseMod(path string, value any) ([]node, error) {
 		return nil, refuse(codeBadValue, "malformed mod, needs to be an array")
 	}
 	if len(array) != 2 {
-		return nil, refuse(codeBadValue, "malformed mod, %s elements", map[bool]string{true: "not enough", false: "too many"}[len(array) < 2])
+		return nil, refuse(codeBadValue,
+			"malformed mod, %s elements", map[bool]string{true: "not enough", false: "too many"}[len(array) < 2])
 	}
 	n := on(path, opMod, nil)
 	n.details = &details{}

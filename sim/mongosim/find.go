@@ -56,9 +56,9 @@ func (c *collection) findByID(q *query, id any) ([]*record, error) {
 }
 
 func (c *collection) byID(id any) *record {
-	var buffer [64]byte
-	key := appendValue(buffer[:0], id)
-	entries := &c.indexes[0].entries
+	x := c.indexes[0]
+	key, entries := appendValue(x.buffer[:0], id), &x.entries
+	x.buffer = key
 	e, ok := entries.at(entries.search(func(e entry) bool { return e.key < string(key) }))
 	if !ok || e.key != string(key) {
 		return nil

@@ -228,7 +228,8 @@ func evaluateSwitch(args []expression, s *scope) (any, error) {
 		}
 	}
 	if len(args) == 0 {
-		return nil, refuse(40066, "$switch could not find a matching branch for an input, and no default was specified.")
+		return nil, refuse(40066,
+			"$switch could not find a matching branch for an input, and no default was specified.")
 	}
 	return args[0].in(s)
 }
@@ -375,7 +376,8 @@ func evaluateMergeObjects(_ string, values []any) (any, error) {
 		}
 		d, ok := v.(bson.D)
 		if !ok {
-			return nil, refuse(40400, "$mergeObjects requires object inputs, but input %s is of type %s", format(v), typeName(v))
+			return nil, refuse(40400,
+				"$mergeObjects requires object inputs, but input %s is of type %s", format(v), typeName(v))
 		}
 		for _, field := range d {
 			if i := position(merged, field.Key); i >= 0 {
@@ -414,7 +416,8 @@ func evaluateArrayElemAt(name string, values []any) (any, error) {
 	}
 	i, ok := wholeNumber(values[1])
 	if !ok {
-		return nil, refuse(28690, "%s's second argument must be a numeric value, but is %s", name, typeName(values[1]))
+		return nil, refuse(28690,
+			"%s's second argument must be a numeric value, but is %s", name, typeName(values[1]))
 	}
 	if i < 0 {
 		i += int64(len(a))

@@ -17,6 +17,7 @@ type index struct {
 	entries ordered
 	// multikey: some document has, or had, an array in an indexed field. Like servers, an index never forgets it.
 	multikey bool
+	buffer   []byte // for encoding keys
 }
 
 type indexField struct {
@@ -123,9 +124,9 @@ func (x *index) keysOf(d bson.D) (keySet, error) {
 	if !x.covers(d) {
 		return keySet{}, nil
 	}
-	var buffer [128]byte
-	key, single := appendPlainKey(buffer[:0], d, x.fields)
+	key, single := appendPlainKey(x.buffer[:0], d, x.fields)
 	if single {
+		x.buffer = key
 		if x.Sparse && !x.holdsAny(d) {
 			return keySet{}, nil
 		}
@@ -138,7 +139,7 @@ func (x *index) keysOf(d bson.D) (keySet, error) {
 	}
 	keys := make([]string, len(rows))
 	for i := range rows {
-		keys[i] = string(encodeRow(buffer[:0], rows[i], x.fields))
+		keys[i] = string(encodeRow(nil, rows[i], x.fields))
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
@@ -233,7 +234,8 @@ func (g *generator) expand(values []any, rests [][]string) error {
 			continue
 		}
 		if shared != nil && shared.path != found[i].path {
-			return refuse(codeCannotIndexParallelArrays, "cannot index parallel arrays [%s] [%s]", last(found[i].path), last(shared.path))
+			return refuse(codeCannotIndexParallelArrays,
+				"cannot index parallel arrays [%s] [%s]", last(found[i].path), last(shared.path))
 		}
 		shared = found[i]
 	}

@@ -269,3 +269,31 @@ func TestAnOrderedSequenceStaysSorted(t *testing.T) {
 		}
 	})
 }
+
+// Source: manual, "Comparison/Sort Order", "Arrays": the sort looks at the whole array, also at the elements that are
+// outside of the index bounds.
+func TestArraysAreSortedByElementsOutsideOfTheBounds(t *testing.T) {
+	s := New(Options{})
+	run(t, s, createIndexes(store.Index{Keys: doc("f", 1, "_id", 1)}))
+	for i := range 2 * smallCollection {
+		insert(t, s, doc("_id", i, "f", a{100 - i, 200 + i}))
+	}
+	command := store.Command{Kind: store.Find, Collection: "c", Filter: doc("f", doc("$gte", 200)), Sort: doc("f", 1, "_id", 1), Limit: 1}
+	if plan, err := s.Explain("db", command); err != nil || plan.Index == "" || !plan.SortInMemory {
+		t.Errorf("planned %+v, %v", plan, err)
+	}
+	same(t, run(t, s, command).Documents[0][0].Value, 2*smallCollection-1)
+}
+
+func TestBranchesOfAnOrAreWidenedToTheClosedBound(t *testing.T) {
+	s := New(Options{})
+	run(t, s, createIndexes(store.Index{Keys: doc("f", 1)}))
+	for i := range 3 * smallCollection {
+		insert(t, s, doc("_id", i, "f", i))
+	}
+	for _, order := range []bson.A{{"$lt", "$lte"}, {"$lte", "$lt"}, {"$gt", "$gte"}, {"$gte", "$gt"}} {
+		branches := a{doc("f", doc(order[0].(string), 10)), doc("f", doc(order[1].(string), 10))}
+		found := find(t, s, doc("$or", branches, "f", doc("$gte", 10, "$lte", 10)))
+		same(t, found, []bson.D{doc("_id", 10, "f", 10)})
+	}
+}

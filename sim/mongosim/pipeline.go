@@ -39,7 +39,8 @@ func parseStage(name string, value any) (stage, error) {
 			return nil, refuse(15969, "$project specification must be an object")
 		}
 		if len(d) == 0 {
-			return nil, refuse(51272, "Invalid $project :: caused by :: projection specification must have at least one field")
+			return nil, refuse(51272,
+				"Invalid $project :: caused by :: projection specification must have at least one field")
 		}
 		p, err := parseProjection(d)
 		return p.apply, err
@@ -123,7 +124,8 @@ func parseAddition(tree []addition, path string, parts []string, value any) ([]a
 		return nil, refuse(15998, "FieldPath field names may not be empty strings.")
 	}
 	if strings.HasPrefix(parts[0], "$") {
-		return nil, refuse(16410, "FieldPath field names may not start with '$'. Consider using $getField or $setField.")
+		return nil, refuse(16410,
+			"FieldPath field names may not start with '$'. Consider using $getField or $setField.")
 	}
 	i := slices.IndexFunc(tree, func(a addition) bool { return a.name == parts[0] })
 	nested, isDocument := value.(bson.D)
@@ -206,7 +208,8 @@ func parseUnsetStage(value any) (stage, error) {
 	for i, path := range paths {
 		name, ok := path.(string)
 		if !ok {
-			return nil, refuse(31120, "$unset specification must be a string or an array containing only string values")
+			return nil, refuse(31120,
+				"$unset specification must be a string or an array containing only string values")
 		}
 		specification[i] = bson.E{Key: name, Value: int32(0)}
 	}
@@ -226,7 +229,8 @@ func parseReplaceRoot(value any) (stage, error) {
 		}
 		root, ok := v.(bson.D)
 		if !ok {
-			return nil, refuse(40228, "'replacement document' must evaluate to an object, but resulting value was: %s. Type of resulting value: '%s'", format(v), typeName(v))
+			return nil, refuse(40228,
+				"'replacement document' must evaluate to an object, but resulting value was: %s. Type of resulting value: '%s'", format(v), typeName(v))
 		}
 		return root, nil
 	}, nil

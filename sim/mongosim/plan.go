@@ -84,8 +84,9 @@ func (c *collection) choose(q *query) (access, error) {
 }
 
 func hintError(hint string) error {
-	return refuse(codeBadValue, "error processing query: planner returned error :: caused by :: hint provided does not correspond "+
-		"to an existing index (%s)", hint)
+	return refuse(codeBadValue,
+		"error processing query: planner returned error :: caused by :: hint provided does not correspond "+
+			"to an existing index (%s)", hint)
 }
 
 // complete reports whether the index holds every document that the query can match.

@@ -21,8 +21,9 @@ func checkPush(c *change) error {
 	d, ok := c.operand.(bson.D)
 	if !ok || isMissing(get(d, "$each")) {
 		if ok && len(d) > 0 && strings.HasPrefix(d[0].Key, "$") {
-			return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an "+
-				"update's replacement document. Consider using an aggregation pipeline with $replaceWith.", d[0].Key, d[0].Key)
+			return refuse(codeDollarPrefixedFieldName,
+				"The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an "+
+					"update's replacement document. Consider using an aggregation pipeline with $replaceWith.", d[0].Key, d[0].Key)
 		}
 		c.push = &pushOptions{each: bson.A{c.operand}}
 		return nil
@@ -42,13 +43,15 @@ func (p *pushOptions) read(field bson.E) error {
 	case "$each":
 		a, ok := field.Value.(bson.A)
 		if !ok {
-			return refuse(codeBadValue, "The argument to $each in $push must be an array but it was of type: %s", typeName(field.Value))
+			return refuse(codeBadValue,
+				"The argument to $each in $push must be an array but it was of type: %s", typeName(field.Value))
 		}
 		p.each = a
 	case "$slice", "$position":
 		n, ok := wholeNumber(field.Value)
 		if !ok {
-			return refuse(codeBadValue, "The value for %s must be an integer value but was given type: %s", field.Key, typeName(field.Value))
+			return refuse(codeBadValue,
+				"The value for %s must be an integer value but was given type: %s", field.Key, typeName(field.Value))
 		}
 		if field.Key == "$slice" {
 			p.slice = &n
@@ -143,9 +146,11 @@ func arrayOf(c *change, old any) (bson.A, error) {
 	}
 	switch c.operator.name {
 	case "$push":
-		return nil, refuse(codeBadValue, "The field '%s' must be an array but is of type %s in document", c.path, typeName(old))
+		return nil, refuse(codeBadValue,
+			"The field '%s' must be an array but is of type %s in document", c.path, typeName(old))
 	case "$pop":
-		return nil, refuse(codeTypeMismatch, "Path '%s' contains an element of non-array type '%s'", c.path, typeName(old))
+		return nil, refuse(codeTypeMismatch,
+			"Path '%s' contains an element of non-array type '%s'", c.path, typeName(old))
 	}
 	return nil, refuse(codeBadValue, "Cannot apply %s to a non-array value", c.operator.name)
 }
@@ -161,7 +166,8 @@ func checkAddToSet(c *change) error {
 	}
 	each, ok := d[0].Value.(bson.A)
 	if !ok {
-		return refuse(codeTypeMismatch, "The argument to $each in $addToSet must be an array but it was of type %s", typeName(d[0].Value))
+		return refuse(codeTypeMismatch,
+			"The argument to $each in $addToSet must be an array but it was of type %s", typeName(d[0].Value))
 	}
 	c.push = &pushOptions{each: each}
 	return nil

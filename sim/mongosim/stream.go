@@ -50,8 +50,9 @@ func (s *Server) OpenStream(database string, watch store.Watch) (*Stream, error)
 }
 
 func historyLost() error {
-	return refuse(codeHistoryLost, "Executor error during getMore :: caused by :: Resume of change stream was not possible, as the "+
-		"resume point may no longer be in the oplog.")
+	return refuse(codeHistoryLost,
+		"Executor error during getMore :: caused by :: Resume of change stream was not possible, as the "+
+			"resume point may no longer be in the oplog.")
 }
 
 // addStage compiles a stage after $changeStream. Source: manual, "Change Streams", "Modify Change Stream Output".
@@ -168,7 +169,8 @@ func (st *Stream) event(entry *Entry) (store.Change, bool, error) {
 	}
 	id, ok := get(event, "_id").(bson.D)
 	if !ok || !identical(id, change.Token) {
-		return change, false, refuse(280, "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline.")
+		return change, false, refuse(280,
+			"Encountered an event whose _id field, which contains the resume token, was modified by the pipeline.")
 	}
 	change.Document, _ = get(event, "fullDocument").(bson.D)
 	change.Key, _ = get(event, "documentKey").(bson.D)
@@ -264,8 +266,9 @@ func parseToken(d bson.D) (bson.Timestamp, error) {
 	case tokenEvent:
 		return bson.Timestamp{T: uint32(seconds), I: uint32(increment)}, nil
 	case tokenInvalidate:
-		return bson.Timestamp{}, refuse(codeInvalidResumeToken, "Attempting to resume a change stream using 'resumeAfter' is not allowed "+
-			"from an invalidate notification.")
+		return bson.Timestamp{}, refuse(codeInvalidResumeToken,
+			"Attempting to resume a change stream using 'resumeAfter' is not allowed "+
+				"from an invalidate notification.")
 	}
 	return bad()
 }

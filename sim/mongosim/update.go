@@ -92,11 +92,13 @@ func (m *modifiers) parse(update bson.D, multi bool) (updater, error) {
 		operator, known := modifierTable[update[i].Key]
 		switch {
 		case !known:
-			return nil, refuse(codeFailedToParse, "Unknown modifier: %s. Expected a valid update modifier or pipeline-style update "+
-				"specified as an array", update[i].Key)
+			return nil, refuse(codeFailedToParse,
+				"Unknown modifier: %s. Expected a valid update modifier or pipeline-style update "+
+					"specified as an array", update[i].Key)
 		case !ok:
-			return nil, refuse(codeFailedToParse, "Modifiers operate on fields but we found type %s instead. For example: {$mod: "+
-				"{<field>: ...}} not {%s: %s}", typeName(update[i].Value), update[i].Key, format(update[i].Value))
+			return nil, refuse(codeFailedToParse,
+				"Modifiers operate on fields but we found type %s instead. For example: {$mod: "+
+					"{<field>: ...}} not {%s: %s}", typeName(update[i].Value), update[i].Key, format(update[i].Value))
 		}
 		for j := range fields {
 			var err error
@@ -121,12 +123,14 @@ func (m *modifiers) add(operator *modifier, path string, operand any) error {
 	for i, part := range c.parts {
 		switch {
 		case part == "":
-			return refuse(codeEmptyFieldName, "The update path '%s' contains an empty field name, which is not allowed.", path)
+			return refuse(codeEmptyFieldName,
+				"The update path '%s' contains an empty field name, which is not allowed.", path)
 		case part == "$" || strings.HasPrefix(part, "$["):
 			return unmodelled("positional updates (" + path + ")")
 		case strings.HasPrefix(part, "$") && i == 0:
-			return refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an "+
-				"update's replacement document. Consider using an aggregation pipeline with $replaceWith.", part, path)
+			return refuse(codeDollarPrefixedFieldName,
+				"The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an "+
+					"update's replacement document. Consider using an aggregation pipeline with $replaceWith.", part, path)
 		}
 	}
 	if operator.check != nil {
@@ -186,7 +190,8 @@ func (m *modifiers) order() error {
 	for i := 1; i < len(m.changes); i++ {
 		a, b := m.changes[i-1].parts, m.changes[i].parts
 		if len(a) <= len(b) && slices.Equal(a, b[:len(a)]) {
-			return refuse(codeConflictingUpdate, "Updating the path '%s' would create a conflict at '%s'", m.changes[i].path, m.changes[i-1].path)
+			return refuse(codeConflictingUpdate,
+				"Updating the path '%s' would create a conflict at '%s'", m.changes[i].path, m.changes[i-1].path)
 		}
 	}
 	return nil
@@ -292,7 +297,8 @@ func (m *modifiers) applyInside(v any, c *change, name string, parts []string, a
 	if !c.operator.creates {
 		return v, false, nil
 	}
-	return nil, false, refuse(codePathNotViable, "Cannot create field '%s' in element {%s: %s}", parts[0], name, format(v))
+	return nil, false, refuse(codePathNotViable,
+		"Cannot create field '%s' in element {%s: %s}", parts[0], name, format(v))
 }
 
 func asAny(d bson.D, did bool, err error) (any, bool, error) { return d, did, err }
@@ -306,13 +312,15 @@ func (m *modifiers) applyInArray(a bson.A, c *change, name string, parts []strin
 		if !c.operator.creates {
 			return a, false, nil
 		}
-		return nil, false, refuse(codePathNotViable, "Cannot create field '%s' in element {%s: %s}", parts[0], name, format(a))
+		return nil, false, refuse(codePathNotViable,
+			"Cannot create field '%s' in element {%s: %s}", parts[0], name, format(a))
 	}
 	if i >= len(a) && !c.operator.creates {
 		return a, false, nil
 	}
 	if i-len(a) > maxPadding {
-		return nil, false, refuse(codeBadValue, "cannot apply the update because it would pad an array by more than %d elements", maxPadding)
+		return nil, false, refuse(codeBadValue,
+			"cannot apply the update because it would pad an array by more than %d elements", maxPadding)
 	}
 	copied := append(make(bson.A, 0, max(len(a), i+1)), a...)
 	var old any = missing{}
@@ -352,8 +360,9 @@ type replacement struct {
 func parseReplacement(d bson.D, stamp func() bson.Timestamp) (updater, error) {
 	for _, field := range d {
 		if strings.HasPrefix(field.Key, "$") {
-			return nil, refuse(codeDollarPrefixedFieldName, "The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an "+
-				"update's replacement document. Consider using an aggregation pipeline with $replaceWith.", field.Key, field.Key)
+			return nil, refuse(codeDollarPrefixedFieldName,
+				"The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an "+
+					"update's replacement document. Consider using an aggregation pipeline with $replaceWith.", field.Key, field.Key)
 		}
 	}
 	return &replacement{d, stamp}, nil
@@ -392,7 +401,8 @@ func computeSet(_ *modifiers, c *change, _ any, _ *moment) (any, error) { return
 func checkNumber(what string) func(*change) error {
 	return func(c *change) error {
 		if classOf(c.operand) != classNumber {
-			return refuse(codeTypeMismatch, "Cannot %s with non-numeric argument: {%s: %s}", what, c.path, format(c.operand))
+			return refuse(codeTypeMismatch,
+				"Cannot %s with non-numeric argument: {%s: %s}", what, c.path, format(c.operand))
 		}
 		if _, decimal := c.operand.(bson.Decimal128); decimal {
 			return unmodelled("decimal arithmetic (" + c.operator.name + ")")
@@ -422,7 +432,8 @@ func computeMul(_ *modifiers, c *change, old any, _ *moment) (any, error) {
 // Source: manual, "$inc"; the message of arithmetic_node.cpp.
 func arithmetic(c *change, old any, ints func(x, y int64) (int64, bool), floats func(x, y float64) float64) (any, error) {
 	if classOf(old) != classNumber {
-		return nil, refuse(codeTypeMismatch, "Cannot apply %s to a value of non-numeric type. The field '%s' has non-numeric type %s",
+		return nil, refuse(codeTypeMismatch,
+			"Cannot apply %s to a value of non-numeric type. The field '%s' has non-numeric type %s",
 			c.operator.name, last(c.path), typeName(old))
 	}
 	x, intX := integer(old)
@@ -430,7 +441,8 @@ func arithmetic(c *change, old any, ints func(x, y int64) (int64, bool), floats 
 	if intX && intY {
 		z, ok := ints(x, y)
 		if !ok {
-			return nil, refuse(codeBadValue, "Failed to apply %s operations to current value (%s) for document", c.operator.name, format(old))
+			return nil, refuse(codeBadValue,
+				"Failed to apply %s operations to current value (%s) for document", c.operator.name, format(old))
 		}
 		return sameWidth(z, old, c.operand), nil
 	}
@@ -462,10 +474,12 @@ func checkCurrentDate(c *change) error {
 			c.operand = kind
 			return nil
 		}
-		return refuse(codeBadValue, "The '$type' string field is required to be 'date' or 'timestamp': {$currentDate: {field : {$type: 'date'}}}")
+		return refuse(codeBadValue,
+			"The '$type' string field is required to be 'date' or 'timestamp': {$currentDate: {field : {$type: 'date'}}}")
 	}
-	return refuse(codeBadValue, "%s is not valid type for $currentDate. Please use a boolean ('true') or a $type expression "+
-		"({$type: 'timestamp/date'}).", typeName(c.operand))
+	return refuse(codeBadValue,
+		"%s is not valid type for $currentDate. Please use a boolean ('true') or a $type expression "+
+			"({$type: 'timestamp/date'}).", typeName(c.operand))
 }
 
 func computeCurrentDate(m *modifiers, c *change, _ any, at *moment) (any, error) {
@@ -478,17 +492,20 @@ func computeCurrentDate(m *modifiers, c *change, _ any, at *moment) (any, error)
 func checkBit(c *change) error {
 	d, ok := c.operand.(bson.D)
 	if !ok || len(d) == 0 {
-		return refuse(codeBadValue, "The $bit modifier is not compatible with a %s. You must pass in an embedded document: "+
-			"{$bit: {field: {and/or/xor: #}}", typeName(c.operand))
+		return refuse(codeBadValue,
+			"The $bit modifier is not compatible with a %s. You must pass in an embedded document: "+
+				"{$bit: {field: {and/or/xor: #}}", typeName(c.operand))
 	}
 	for _, field := range d {
 		switch field.Key {
 		case "and", "or", "xor":
 		default:
-			return refuse(codeBadValue, "The $bit modifier only supports 'and', 'or', and 'xor', not '%s' which is an unknown operator", field.Key)
+			return refuse(codeBadValue,
+				"The $bit modifier only supports 'and', 'or', and 'xor', not '%s' which is an unknown operator", field.Key)
 		}
 		if _, ok := integer(field.Value); !ok {
-			return refuse(codeBadValue, "The $bit modifier field must be an Integer(32/64 bit); a '%s' is not supported here", typeName(field.Value))
+			return refuse(codeBadValue,
+				"The $bit modifier field must be an Integer(32/64 bit); a '%s' is not supported here", typeName(field.Value))
 		}
 	}
 	return nil
@@ -501,7 +518,8 @@ func computeBit(_ *modifiers, c *change, old any, _ *moment) (any, error) {
 	for _, field := range c.operand.(bson.D) {
 		x, ok := integer(old)
 		if !ok {
-			return nil, refuse(codeBadValue, "Cannot apply $bit to a value of non-integral type. The field '%s' has type %s", last(c.path), typeName(old))
+			return nil, refuse(codeBadValue,
+				"Cannot apply $bit to a value of non-integral type. The field '%s' has type %s", last(c.path), typeName(old))
 		}
 		y, _ := integer(field.Value)
 		z := x

@@ -48,7 +48,8 @@ func seedDocument(filter *node, u updater) (bson.D, error) {
 	for i := 1; i < len(equalities); i++ {
 		a, b := equalities[i-1].Key, equalities[i].Key
 		if a == b || strings.HasPrefix(b, a+".") {
-			return nil, refuse(codeNotSingleValueField, "cannot infer query fields to set, path '%s' is matched twice", a)
+			return nil, refuse(codeNotSingleValueField,
+				"cannot infer query fields to set, path '%s' is matched twice", a)
 		}
 	}
 	_, whole := u.(*replacement)
@@ -101,7 +102,8 @@ func plant(d bson.D, path string, parts []string, value any) (bson.D, error) {
 	}
 	inner, ok := d[i].Value.(bson.D)
 	if !ok {
-		return nil, refuse(codeNotSingleValueField, "cannot infer query fields to set, path '%s' is matched twice", path)
+		return nil, refuse(codeNotSingleValueField,
+			"cannot infer query fields to set, path '%s' is matched twice", path)
 	}
 	inner, err := plant(inner, path, parts[1:], value)
 	d[i].Value = inner

@@ -12,7 +12,8 @@ import (
 func (s *Server) insert(database string, command *store.Command) (store.Reply, error) {
 	var reply store.Reply
 	if n := len(command.Documents); n == 0 || n > maxWriteBatchSize {
-		return reply, refuse(codeInvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatchSize, n)
+		return reply, refuse(codeInvalidLength,
+			"Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatchSize, n)
 	}
 	var failed *store.Error
 	for i, d := range command.Documents {
