@@ -55,9 +55,7 @@ func drawWorkload(t *rapid.T) scenarios.Workload {
 		DiscoveryBatch: rapid.IntRange(1, 3).Draw(t, "discovery batch"),
 		ReconcileBatch: rapid.IntRange(1, 3).Draw(t, "reconcile batch"),
 	}
-	if rapid.Bool().Draw(t, "keep history") {
-		w.HistoryRetention = engine.KeepForever
-	}
+	w.HistoryRetention = rapid.SampledFrom([]time.Duration{0, engine.KeepForever, 2 * time.Second}).Draw(t, "history retention")
 	for i := range rapid.IntRange(1, 2).Draw(t, "topics") {
 		w.Topics = append(w.Topics, drawTopic(t, fmt.Sprintf("topic-%d", i+1), w.LockTimeout))
 	}

@@ -95,7 +95,8 @@ func (w Workload) Build(world *sim.World) (done func(*sim.World) bool) {
 	}
 	progress := &progress{published: make([]int, len(w.Topics))}
 	world.Add("publisher", func(ctx context.Context, p *sim.Process) error { return w.publish(ctx, p, progress) })
-	return func(world *sim.World) bool { return progress.finished && w.delivered(world) }
+	seen := map[string]bool{} // looked up and counted only
+	return func(world *sim.World) bool { return w.delivered(world, seen) && progress.finished }
 }
 
 // progress is what the publisher remembers across crashes: it stands for the caller that tries again.
@@ -181,30 +182,18 @@ func (w Workload) publish(ctx context.Context, p *sim.Process, progress *progres
 	return nil
 }
 
-// delivered tells whether every event has ended, and carries its retention date where there is one.
-func (w Workload) delivered(world *sim.World) bool {
-	events := world.Model().Documents(sim.Database, "orionjs.pulse.events")
-	deliveries := world.Model().Documents(sim.Database, "orionjs.pulse.deliveries")
-	if len(deliveries) < len(events) {
-		return false
-	}
-	for _, delivery := range deliveries {
-		if !w.settled(delivery) {
-			return false
+// delivered tells whether every event has ended, and carried its retention date where there is one. It remembers
+// what it has seen, since retention removes deliveries.
+func (w Workload) delivered(world *sim.World, seen map[string]bool) bool {
+	for _, delivery := range world.Model().Documents(sim.Database, "orionjs.pulse.deliveries") {
+		if w.settled(delivery) {
+			seen[text(delivery, "eventId")] = true
 		}
 	}
-	return true
+	return len(world.Model().Documents(sim.Database, "orionjs.pulse.events")) <= len(seen)
 }
 
 func (w Workload) settled(delivery bson.D) bool {
-	ended, dated := false, w.HistoryRetention == engine.KeepForever
-	for _, field := range delivery {
-		switch field.Key {
-		case "status":
-			ended = field.Value != "pending"
-		case "expiresAt":
-			dated = true
-		}
-	}
-	return ended && dated
+	dated := slices.ContainsFunc(delivery, func(field bson.E) bool { return field.Key == "expiresAt" })
+	return text(delivery, "status") != "pending" && (dated || w.HistoryRetention == engine.KeepForever)
 }

@@ -28,7 +28,7 @@ type Config struct {
 	MaxSteps int
 	// Standalone makes the database a standalone, without change streams.
 	Standalone bool
-	// Done, if set, is asked whenever no task is ready and no fault is under way. When it returns true the processes are
+	// Done, if set, is asked whenever no task is ready. When it returns true and no fault is under way, the processes are
 	// told to close.
 	Done func(w *World) bool
 	// Decorate, if set, wraps the Store of every process: this is how mutants are planted.
