@@ -97,12 +97,12 @@ func (x *execution) admit(ctx context.Context) error {
 		return nil
 	case found == nil:
 		x.refused = true
-		return x.closeLeftover(ctx, CodeDeliveryMissing, "the delivery was removed by retention")
+		return x.closeLeftover(ctx, "")
 	}
 	x.delivery = decodeDelivery(found)
 	if x.delivery.status != statusPending {
 		x.refused = true
-		return x.closeLeftover(ctx, CodeAlreadyTerminal, "the delivery had ended as "+x.delivery.status)
+		return x.closeLeftover(ctx, x.delivery.status)
 	}
 	return nil
 }

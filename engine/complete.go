@@ -28,9 +28,9 @@ func (x *execution) fail(why failure) {
 	x.engine.report(err)
 }
 
-// closeLeftover ends an attempt that must not run because its delivery has ended or is gone.
-func (x *execution) closeLeftover(ctx context.Context, code, message string) error {
-	ended, err := x.complete(PointAttemptFail, statusError, &failure{code: code, name: "Leftover", message: message})
+// closeLeftover ends a claimed attempt that must not run because its delivery has ended or is gone.
+func (x *execution) closeLeftover(ctx context.Context, delivery string) error {
+	ended, err := x.complete(PointAttemptFail, statusError, leftoverFailure(delivery))
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (e *Engine) finishDelivery(ctx context.Context, point store.Point, attempt 
 		return false, err
 	}
 	e.wakeWorkers() // an ordered topic has a new head
-	if err := e.dateDelivery(ctx, decodeDelivery(reply.Document)); err != nil {
+	if _, err := e.dateDelivery(ctx, decodeDelivery(reply.Document)); err != nil {
 		return true, fmt.Errorf("retention of delivery %s: %w", attempt.deliveryID, err)
 	}
 	return true, nil

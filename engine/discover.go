@@ -53,6 +53,7 @@ type discoveryLease struct {
 	token    string
 	cursor   cursor
 	now      bson.DateTime // the database's clock when the lease was granted
+	until    bson.DateTime // the end of the lease, by the database's clock
 	deadline time.Duration // monotonic time at which this process must have stopped
 }
 
@@ -99,6 +100,7 @@ func (e *Engine) leaseDiscovery(ctx context.Context, topic *topicState) (*discov
 	return &discoveryLease{
 		token:    token,
 		cursor:   stored.cursor,
+		until:    stored.discoveryLockedUntil,
 		now:      after(stored.discoveryLockedUntil, -e.options.LockTimeout),
 		deadline: e.deadline(asked),
 	}, nil

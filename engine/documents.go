@@ -77,6 +77,11 @@ type cursor struct {
 	eventID  string
 }
 
+// passed tells whether the cursor is at the event or behind it.
+func (c cursor) passed(sequence bson.Timestamp, eventID string) bool {
+	return c.sequence.After(sequence) || (c.sequence.Equal(sequence) && c.eventID >= eventID)
+}
+
 func decodeSubscription(document bson.D) (s subscriptionDocument) {
 	for _, field := range document {
 		switch field.Key {

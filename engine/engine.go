@@ -39,6 +39,9 @@ type Engine struct {
 	hasNextDue  bool
 	nextRecover time.Duration // monotonic time of the next recovery pass
 	scanFrom    string        // event id after which the next recovery pass goes on
+	sweptTo     string        // attempt id after which the next pass over overdue attempts goes on
+	nextSweep   time.Duration // monotonic time of the next such pass
+	undatedFrom string        // delivery id after which the next pass over undated deliveries goes on
 
 	closing     bool
 	tasks       int // running tasks

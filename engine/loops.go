@@ -55,6 +55,10 @@ func (e *Engine) recoverDeliveries() (repaired bool) {
 	e.report(err)
 	reconciled, err := e.reconcile(e.context)
 	e.report(err)
+	if now := e.host.Monotonic(); now >= e.nextSweep {
+		e.nextSweep = now + e.options.LockTimeout
+		e.report(e.sweep(e.context))
+	}
 	return reaped || reconciled
 }
 

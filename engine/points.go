@@ -60,6 +60,10 @@ const (
 	PointReconcileUndated  store.Point = "reconcile.undated"
 	PointReconcileAttempts store.Point = "reconcile.attempts"
 
+	PointLeftoverScan       store.Point = "leftover.scan"
+	PointLeftoverDeliveries store.Point = "leftover.deliveries"
+	PointLeftoverEnd        store.Point = "leftover.end"
+
 	PointStreamOpen store.Point = "stream.open"
 )
 
@@ -125,6 +129,10 @@ var steps = []Step{
 	{Point: PointReconcileScan},
 	{Point: PointReconcileUndated},
 	{Point: PointReconcileAttempts},
+
+	{Point: PointLeftoverScan},
+	{Point: PointLeftoverDeliveries},
+	{PointLeftoverEnd, true, "an ended left-over attempt without a retention date"},
 
 	{Point: PointStreamOpen},
 }

@@ -107,7 +107,8 @@ func (e *Engine) repairDelivery(ctx context.Context, delivery deliveryDocument, 
 	return false, nil
 }
 
-// repairUndated sets the retention dates of ended deliveries that have none.
+// repairUndated sets the retention dates of ended deliveries that have none, the next few in each pass: some may have to
+// wait for the cursor.
 func (e *Engine) repairUndated(ctx context.Context) (repaired bool, err error) {
 	if e.options.HistoryRetention == KeepForever {
 		return false, nil
@@ -119,15 +120,42 @@ func (e *Engine) repairUndated(ctx context.Context) (repaired bool, err error) {
 			is("consumerGroup", e.options.ConsumerGroup),
 			is("topic", bson.D{is("$in", e.topicNames())}),
 			is("status", bson.D{is("$in", bson.A{statusSuccess, statusError})}),
+			is("_id", bson.D{is("$gt", e.undatedFrom)}),
 		},
+		Sort:  bson.D{is("_id", int32(1))},
 		Limit: int64(e.options.ReconcileBatch),
 	})
 	if err != nil {
 		return false, err
 	}
-	var failures []error
-	for _, delivery := range decodeDeliveries(reply.Documents) {
-		failures = append(failures, e.dateDelivery(ctx, delivery))
+	deliveries := decodeDeliveries(reply.Documents)
+	e.undatedFrom = ""
+	if len(deliveries) == e.options.ReconcileBatch {
+		e.undatedFrom = deliveries[len(deliveries)-1].id
 	}
-	return len(reply.Documents) > 0, errors.Join(failures...)
+	var failures []error
+	for _, delivery := range deliveries {
+		if err := e.refreshCursor(ctx, delivery); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		dated, err := e.dateDelivery(ctx, delivery)
+		repaired = repaired || dated
+		failures = append(failures, err)
+	}
+	return repaired, errors.Join(failures...)
+}
+
+// refreshCursor reads the group's cursor again if the one that this process remembers has not passed the delivery's event:
+// another replica may have moved it.
+func (e *Engine) refreshCursor(ctx context.Context, delivery deliveryDocument) error {
+	topic := e.topicState(delivery.topic)
+	if topic.cursor.passed(delivery.sequence, delivery.eventID) {
+		return nil
+	}
+	stored, err := e.findSubscription(ctx, delivery.topic)
+	if err == nil && stored != nil {
+		topic.cursor = decodeSubscription(stored).cursor
+	}
+	return err
 }

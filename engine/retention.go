@@ -11,14 +11,29 @@ import (
 
 // dateDelivery gives an ended delivery and all its attempts one expiry date. The attempts come first: as long as the delivery has no
 // date, reconciliation knows that there is something left to do. Crash windows 19, 20 and 26.
-func (e *Engine) dateDelivery(ctx context.Context, delivery deliveryDocument) error {
+//
+// A delivery is what keeps its event from being discovered again, so it gets its date only when the group's cursor has passed
+// the event (W5); until then reconciliation comes back to it. It reports whether the date is set.
+func (e *Engine) dateDelivery(ctx context.Context, delivery deliveryDocument) (dated bool, err error) {
 	if e.options.HistoryRetention == KeepForever {
-		return nil
+		return false, nil
+	}
+	topic := e.topicState(delivery.topic)
+	passed := topic != nil && topic.cursor.passed(delivery.sequence, delivery.eventID)
+	if !passed && !e.defects.Has(defect.DateEarly) {
+		return false, nil
 	}
 	ended := delivery.endedAt
 	if ended == 0 {
 		ended = delivery.updatedAt // deliveries of early Pulse versions have no endedAt
 	}
+	if err := e.writeDates(ctx, delivery, ended); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func (e *Engine) writeDates(ctx context.Context, delivery deliveryDocument, ended bson.DateTime) error {
 	if e.defects.Has(defect.RetentionSwapped) {
 		if err := e.expireDelivery(ctx, delivery, ended); err != nil {
 			return err

@@ -56,6 +56,7 @@ func Bases() []Base {
 		{"torn retention", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointDeliverySucceed, 5*time.Second)},
 		{"torn discovery", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointAttemptCreate, 5*time.Second)},
 		{"rediscovery", scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 2}}}, rediscovery},
+		{"leftover", forgotten, lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
 		{"lost acknowledgement", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointAttemptSucceed, 0)},
 		{"lost claim", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointOrderClaim, 0)},
 		{"lost discovery", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointDiscoveryLease, 0)},
@@ -67,6 +68,12 @@ var rediscovery = faults.Plan{Faults: []faults.Fault{
 	{Kind: faults.Drop, Process: faults.AnyProcess, Occurrence: 1, Count: faults.All},
 	{Kind: faults.Crash, Process: faults.AnyProcess, Point: string(engine.PointAttemptCreate), Position: faults.After, Occurrence: 1, Span: 5 * time.Second},
 }}
+
+// forgotten is a load whose deliveries retention removes while a process that looked at them is paused.
+var forgotten = scenarios.Workload{
+	Replicas: 2, HistoryRetention: 2 * time.Second, StayFor: time.Minute,
+	Topics: []scenarios.TopicLoad{{Do: scenarios.Work{Time: 6 * time.Second}}},
+}
 
 func latest(w scenarios.Workload) scenarios.Workload {
 	w.Latest, w.PublishAt = true, time.Second

@@ -4,7 +4,7 @@ import "github.com/fencepost-sim/fencepost/sim/journal"
 
 var uniqueness = Property{
 	ID: "I2", Name: "uniqueness",
-	Statement: "There is one delivery for each group and event, and one attempt for each delivery and number.",
+	Statement: "There is never more than one delivery for a group and event, and one attempt at a time for a delivery and number.",
 	New:       func() Checker { return unique{} },
 }
 
@@ -22,7 +22,7 @@ func (unique) Observe(s *State, _ *journal.Event) {
 	if s.Attempt != nil && s.Attempt.Before == nil {
 		now := s.Attempt.After
 		for _, other := range s.AttemptsOf(now.DeliveryID) {
-			if other != now && other.Number == now.Number {
+			if other != now && other.Number == now.Number && !other.Gone {
 				s.Violate("delivery %s has a second attempt %d", now.DeliveryID, now.Number)
 			}
 		}

@@ -23,7 +23,7 @@ func (fence) Observe(s *State, event *journal.Event) {
 	}
 	before, now := s.Attempt.Before, s.Attempt.After
 	if before.Token == "" {
-		if now.Status != "pending" {
+		if now.Status != "pending" && !leftover(now) {
 			s.Violate("%s completes attempt %d of delivery %s (%s), which nobody has leased",
 				s.Journal.ProcessName(event.Process), now.Number, now.DeliveryID, event.Point)
 		}
@@ -45,6 +45,11 @@ func (fence) Observe(s *State, event *journal.Event) {
 	case now.Status != "pending" && holder.Task != event.Task:
 		s.Violate("task %d of %s completes attempt %d of delivery %s, which task %d claimed", event.Task, writer, now.Number, now.DeliveryID, holder.Task)
 	}
+}
+
+// leftover tells whether the attempt was ended because its delivery had ended or was gone; I14 checks that it was.
+func leftover(attempt *Attempt) bool {
+	return attempt.Code == "delivery_missing" || attempt.Code == "delivery_already_terminal"
 }
 
 func (fence) Finish(*State) {}

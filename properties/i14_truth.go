@@ -48,6 +48,10 @@ func checkAttempt(s *State, attempt *Attempt) {
 		if last != nil {
 			s.Violate("attempt %d of delivery %s is recorded as expired; its handler ran", attempt.Number, attempt.DeliveryID)
 		}
+	case leftover(attempt):
+		if delivery := s.DeliveryOf(attempt.DeliveryID); delivery != nil && !delivery.Gone && !delivery.Terminal() {
+			s.Violate("attempt %d of delivery %s is recorded as left over; the delivery is pending", attempt.Number, attempt.DeliveryID)
+		}
 	case attempt.Code == "":
 		s.Violate("attempt %d of delivery %s failed without a code", attempt.Number, attempt.DeliveryID)
 	}

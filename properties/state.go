@@ -148,8 +148,14 @@ func newState(j *journal.Journal) *State {
 	}
 }
 
+// mostViolations is how many violations of one property are kept: a run that goes wrong can violate it at every step.
+const mostViolations = 20
+
 // Violate notes that the property which is being asked does not hold.
 func (s *State) Violate(format string, values ...any) {
+	if len(s.verdict.Violations) == mostViolations {
+		return
+	}
 	s.verdict.Violations = append(s.verdict.Violations, Violation{
 		Property: s.verdict.Property.ID + " " + s.verdict.Property.Name,
 		Step:     s.step, Time: s.Now, What: fmt.Sprintf(format, values...),

@@ -97,6 +97,35 @@ var All = []Scenario{
 			return expected
 		},
 	},
+	{
+		Name:  "stale-discoverer",
+		Title: "a discoverer wakes up after its event was delivered and forgotten",
+		Story: "A discoverer hangs for 150 s while its insert of the delivery is under way. Another takes over, the event is handled, and " +
+			"retention (2 s here) removes every trace of it. Then the insert arrives: it is refused, since its lease is over by " +
+			"the database's clock.",
+		Workload: Workload{HistoryRetention: 2 * time.Second},
+		Faults: []faults.Fault{{
+			Kind: faults.Stall, Process: faults.AnyProcess, Point: string(engine.PointDeliveryCreate),
+			Position: faults.Before, Occurrence: 1, Span: 150 * time.Second,
+		}},
+		Expect: once,
+	},
+	{
+		Name:  "retention-before-cursor",
+		Title: "retention must not forget an event before the cursor has passed it",
+		Story: "A discoverer hangs for 70 s before it can move the cursor, and dies. The event was handled meanwhile. If retention " +
+			"(2 s here) removed its delivery, the next discoverer would take it for a new one: so a delivery gets its expiry date only " +
+			"when the cursor has passed its event.",
+		Workload: Workload{HistoryRetention: 2 * time.Second},
+		Faults: []faults.Fault{
+			{
+				Kind: faults.Stall, Process: faults.AnyProcess, Point: string(engine.PointCursorAdvance),
+				Position: faults.Before, Occurrence: 1, Span: 70 * time.Second,
+			},
+			crash(string(engine.PointCursorAdvance), faults.Before),
+		},
+		Expect: once,
+	},
 }
 
 func crash(point string, position faults.Position) faults.Fault {

@@ -38,6 +38,8 @@ type Workload struct {
 	PublishAt time.Duration
 	// Latest makes new subscriptions begin with what is published after them. Default: with the oldest event.
 	Latest bool
+	// StayFor is how long the processes go on after everything is delivered. Default 0.
+	StayFor time.Duration
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
 	CloseAt time.Duration
 }
@@ -96,7 +98,16 @@ func (w Workload) Build(world *sim.World) (done func(*sim.World) bool) {
 	progress := &progress{published: make([]int, len(w.Topics))}
 	world.Add("publisher", func(ctx context.Context, p *sim.Process) error { return w.publish(ctx, p, progress) })
 	seen := map[string]bool{} // looked up and counted only
-	return func(world *sim.World) bool { return w.delivered(world, seen) && progress.finished }
+	deliveredAt := time.Duration(-1)
+	return func(world *sim.World) bool {
+		if !w.delivered(world, seen) || !progress.finished {
+			return false
+		}
+		if deliveredAt < 0 {
+			deliveredAt = world.Now()
+		}
+		return world.Now() >= max(deliveredAt, world.LastFault())+w.StayFor
+	}
 }
 
 // progress is what the publisher remembers across crashes: it stands for the caller that tries again.

@@ -100,7 +100,7 @@ func (p *Process) kill(reason string, restart time.Duration) {
 	if restart > 0 {
 		w.underway++
 		w.after(restart, func() {
-			w.underway--
+			w.faultOver()
 			p.start()
 		})
 	}
@@ -151,7 +151,7 @@ func (p *Process) freeze(span time.Duration) {
 	life := p.instance
 	w.underway++
 	w.after(span, func() {
-		w.underway--
+		w.faultOver()
 		if !life.over {
 			p.thaw()
 		}

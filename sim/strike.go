@@ -97,7 +97,7 @@ func (w *World) stall(t *task, span time.Duration) {
 	w.underway++
 	life := t.process.instance
 	w.after(span, func() {
-		w.underway--
+		w.faultOver()
 		if !life.over {
 			w.makeReady(t)
 		}

@@ -69,6 +69,7 @@ type World struct {
 	pending  []faults.Fault  // that have not struck
 	counts   map[string]int  // how often each point was reached by any process
 	underway int             // faults whose end lies ahead: restarts, thaws, stalls
+	lastOver time.Duration   // when the last of them was over
 
 	streams  []*stream
 	applied  int // entries of the model's oplog that are in the journal
@@ -113,6 +114,14 @@ func (w *World) Model() *mongosim.Server { return w.model }
 
 // Now is the true virtual time since the start.
 func (w *World) Now() time.Duration { return w.now }
+
+// LastFault is when the last fault was over that has a duration.
+func (w *World) LastFault() time.Duration { return w.lastOver }
+
+func (w *World) faultOver() {
+	w.underway--
+	w.lastOver = w.now
+}
 
 // Deviations returns the scheduling decisions of the run that were not the default: with them, the same faults and
 // the same seed, a Listed plan repeats the run.

@@ -17,6 +17,7 @@ const (
 	CodeIndexOptionsConflict  = 85
 	CodeIndexKeySpecsConflict = 86
 	CodeNamespaceExists       = 48
+	CodeConversionFailure     = 241
 	CodeDuplicateKey          = 11000
 )
 

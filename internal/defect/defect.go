@@ -19,6 +19,8 @@ const (
 	RetentionSwapped Defect = "retention-swapped"
 	// CursorFirst advances the cursor before the events are materialized.
 	CursorFirst Defect = "cursor-first"
+	// DateEarly gives a delivery its expiry date before the cursor has passed its event.
+	DateEarly Defect = "date-early"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.
 	RetryAtMostOnce Defect = "retry-at-most-once"
 )

@@ -32,7 +32,11 @@ func without(document bson.D, keys ...string) bson.D {
 
 // notUnique builds an index without its uniqueness, and hides that when it is looked at.
 func notUnique(m Mutant, index string) Mutant {
+	also := m.Command
 	m.Command = func(c store.Command) store.Command {
+		if also != nil {
+			c = also(c)
+		}
 		c.Indexes = slices.Clone(c.Indexes)
 		for i := range c.Indexes {
 			if c.Indexes[i].Name == index {
@@ -56,6 +60,18 @@ func notUnique(m Mutant, index string) Mutant {
 	return m
 }
 
+// unfenced lets a delivery be created after the discovery lease is over.
+func unfenced(c store.Command) store.Command {
+	set, _ := get(c.Pipeline[0], "$set").(bson.D)
+	pending := bson.D{{Key: "$ifNull", Value: bson.A{"$status", "pending"}}}
+	return withPipeline(c, bson.D{{Key: "$set", Value: replaced(set, "status", pending)}})
+}
+
+func withPipeline(c store.Command, stages ...bson.D) store.Command {
+	c.Pipeline = stages
+	return c
+}
+
 func get(document bson.D, key string) any {
 	for _, field := range document {
 		if field.Key == key {
@@ -63,6 +79,17 @@ func get(document bson.D, key string) any {
 		}
 	}
 	return nil
+}
+
+// replaced changes a field in its place.
+func replaced(document bson.D, key string, value any) bson.D {
+	document = slices.Clone(document)
+	for i := range document {
+		if document[i].Key == key {
+			document[i].Value = value
+		}
+	}
+	return document
 }
 
 func set(document bson.D, key string, value any) bson.D {

@@ -52,7 +52,12 @@ var All = []Mutant{
 		Workload: topics(scenarios.TopicLoad{}),
 	},
 	notUnique(Mutant{
-		Name: "delivery-not-unique", What: "the unique index on group and event is missing", Caught: "I2",
+		Name: "delivery-not-unique", What: "the unique index on group and event is missing, and a late discoverer is not refused", Caught: "I2",
+		Command: at(func(c store.Command) store.Command {
+			c = unfenced(c) // and an upsert finds nothing that it could be unique with
+			c.Filter = bson.D{{Key: "consumerGroup", Value: "billing"}, {Key: "eventId", Value: get(c.Filter, "eventId")}, {Key: "$expr", Value: false}}
+			return c
+		}, engine.PointDeliveryCreate),
 		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{stall(engine.PointDeliveryCreate, 40*time.Second)},
 	}, "pulse_deliveries_group_event_unique"),
 	notUnique(Mutant{
@@ -100,6 +105,12 @@ var All = []Mutant{
 		Name: "retry-at-most-once", What: "a lost worker's event is retried under at-most-once", Caught: "I5",
 		Workload: topics(scenarios.TopicLoad{Options: single}), Faults: []faults.Fault{crash(sim.PointHandlerStart)},
 		Defect: defect.RetryAtMostOnce,
+	},
+	{
+		Name: "late-discoverer", What: "a discoverer may create a delivery after its lease is over", Caught: "I5",
+		Workload: scenarios.Workload{Replicas: 2, HistoryRetention: 2 * time.Second, Topics: []scenarios.TopicLoad{{Options: single}}},
+		Faults:   []faults.Fault{stall(engine.PointDeliveryCreate, 150*time.Second)},
+		Command:  at(unfenced, engine.PointDeliveryCreate),
 	},
 	{
 		Name: "number-skipped", What: "the next attempt's number is one too high", Caught: "I6",
@@ -150,7 +161,7 @@ var All = []Mutant{
 	},
 	{
 		Name: "retention-swapped", What: "the delivery gets its expiry date before its attempts do", Caught: "I10",
-		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{crash(string(engine.PointRetentionDelivery))},
+		Workload: scenarios.Workload{}, Faults: []faults.Fault{crash(string(engine.PointRetentionDelivery))},
 		Defect: defect.RetentionSwapped,
 	},
 	{
@@ -166,6 +177,18 @@ var All = []Mutant{
 			r.Documents = documents
 			return r
 		}, engine.PointReconcileAttempts),
+	},
+	{
+		Name: "dated-before-cursor", What: "a delivery gets its expiry date before the cursor has passed its event", Caught: "I11",
+		Workload: scenarios.Workload{Replicas: 1, HistoryRetention: 2 * time.Second},
+		Faults: []faults.Fault{
+			stall(engine.PointCursorAdvance, 70*time.Second),
+			{
+				Kind: faults.Crash, Process: faults.AnyProcess, Point: string(engine.PointCursorAdvance),
+				Position: faults.Before, Occurrence: 1, Span: 5 * time.Second,
+			},
+		},
+		Defect: defect.DateEarly,
 	},
 	{
 		Name: "no-rotation", What: "topics are always served in the same order", Caught: "I12",
