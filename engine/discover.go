@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,38 +15,55 @@ import (
 // discover materializes the events of one topic that lie behind the group's cursor: crash windows 3 to 8. It reports
 // whether there may be more.
 //
-// It looks first, with the cursor that it remembers, and takes the discovery lease only if there is something. An
-// old memory is harmless: the lease comes with the true cursor, and the scan is repeated if they differ.
+// It looks first, from where this process has got to, and takes the discovery lease only if there is something to do. What it
+// remembers may be old, which is harmless: the lease comes with the true cursor, events that the cursor has passed are left
+// out, and materializing one again changes nothing.
 func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, err error) {
-	events, err := e.scan(ctx, topic.name, topic.cursor)
-	if err != nil || len(events) == 0 {
+	events, err := e.scan(ctx, topic.name, topic.horizon.frontier(topic.cursor))
+	if err != nil {
 		return false, err
+	}
+	if len(events) == 0 && !e.lookBack(topic) {
+		return false, nil
 	}
 	lease, err := e.leaseDiscovery(ctx, topic)
 	if err != nil || lease == nil {
 		return false, err // somebody else is at it
 	}
-	if lease.cursor != topic.cursor {
-		topic.cursor = lease.cursor
-		if events, err = e.scan(ctx, topic.name, topic.cursor); err != nil || len(events) == 0 {
-			e.report(e.releaseDiscovery(ctx, topic, lease.token))
-			return false, err
-		}
-	}
-	if e.defects.Has(defect.CursorFirst) {
-		if err := e.advance(ctx, topic, lease, events[len(events)-1]); err != nil {
-			return false, err
-		}
-		return len(events) == e.options.DiscoveryBatch, e.materialize(ctx, lease, events)
-	}
-	if err := e.materialize(ctx, lease, events); err != nil {
+	more = len(events) == e.options.DiscoveryBatch
+	if err := e.discoverUnderLease(ctx, topic, lease, events); err != nil {
 		e.report(e.releaseDiscovery(ctx, topic, lease.token))
 		return false, err
 	}
-	if err := e.advance(ctx, topic, lease, events[len(events)-1]); err != nil {
-		return false, err
+	return more, nil
+}
+
+func (e *Engine) discoverUnderLease(ctx context.Context, topic *topicState, lease *discoveryLease, events []eventDocument) error {
+	topic.cursor = lease.cursor
+	topic.horizon.forget(lease.cursor)
+	late, err := e.scanLate(ctx, topic)
+	if err != nil {
+		return err
 	}
-	return len(events) == e.options.DiscoveryBatch, nil
+	events = slices.DeleteFunc(append(late, events...), func(event eventDocument) bool {
+		return lease.cursor.passed(event.sequence, event.id)
+	})
+	target := e.safeCursor(topic, lease, events)
+	if e.defects.Has(defect.CursorFirst) {
+		if err := e.advance(ctx, topic, lease, target); err != nil {
+			return err
+		}
+	}
+	if err := e.materialize(ctx, lease, events); err != nil {
+		return err
+	}
+	for _, event := range events {
+		topic.horizon.add(cursor{event.sequence, event.id})
+	}
+	if target == lease.cursor {
+		return e.releaseDiscovery(ctx, topic, lease.token)
+	}
+	return e.advance(ctx, topic, lease, target)
 }
 
 // discoveryLease is the right to materialize one batch of a topic.
@@ -58,14 +76,23 @@ type discoveryLease struct {
 }
 
 func (e *Engine) scan(ctx context.Context, topic string, from cursor) ([]eventDocument, error) {
+	return e.findEvents(ctx, PointDiscoveryScan, bson.D{is("topic", topic), beyond(from)})
+}
+
+// beyond matches events behind the cursor.
+func beyond(from cursor) bson.E {
+	return is("$or", bson.A{
+		bson.D{is("sequence", bson.D{is("$gt", from.sequence)})},
+		bson.D{is("sequence", from.sequence), is("_id", bson.D{is("$gt", from.eventID)})},
+	})
+}
+
+func (e *Engine) findEvents(ctx context.Context, point store.Point, filter bson.D) ([]eventDocument, error) {
 	reply, err := e.run(ctx, store.Command{
-		Point: PointDiscoveryScan, Kind: store.Find, Collection: e.collections.events,
-		Filter: bson.D{is("topic", topic), is("$or", bson.A{
-			bson.D{is("sequence", bson.D{is("$gt", from.sequence)})},
-			bson.D{is("sequence", from.sequence), is("_id", bson.D{is("$gt", from.eventID)})},
-		})},
-		Sort:  bson.D{is("sequence", int32(1)), is("_id", int32(1))},
-		Limit: int64(e.options.DiscoveryBatch),
+		Point: point, Kind: store.Find, Collection: e.collections.events,
+		Filter: filter,
+		Sort:   bson.D{is("sequence", int32(1)), is("_id", int32(1))},
+		Limit:  int64(e.options.DiscoveryBatch),
 	})
 	if err != nil {
 		return nil, err
@@ -107,12 +134,12 @@ func (e *Engine) leaseDiscovery(ctx context.Context, topic *topicState) (*discov
 }
 
 // advance moves the cursor and gives the lease back in one write, fenced by the lease.
-func (e *Engine) advance(ctx context.Context, topic *topicState, lease *discoveryLease, last eventDocument) error {
+func (e *Engine) advance(ctx context.Context, topic *topicState, lease *discoveryLease, to cursor) error {
 	reply, err := e.run(ctx, store.Command{
 		Point: PointCursorAdvance, Kind: store.Update, Collection: e.collections.subscriptions,
 		Filter: bson.D{is("_id", topic.subscription.id), is("discoveryLockToken", lease.token)},
 		Update: bson.D{
-			is("$set", bson.D{is("cursorSequence", last.sequence), is("cursorSequenceEventId", last.id)}),
+			is("$set", bson.D{is("cursorSequence", to.sequence), is("cursorSequenceEventId", to.eventID)}),
 			is("$currentDate", bson.D{is("updatedAt", true)}),
 			is("$unset", discoveryFields),
 		},
@@ -123,7 +150,8 @@ func (e *Engine) advance(ctx context.Context, topic *topicState, lease *discover
 	if reply.Matched == 0 {
 		return fmt.Errorf("%w: another worker discovers topic %s", ErrLeaseLost, topic.name)
 	}
-	topic.cursor = cursor{last.sequence, last.id}
+	topic.cursor = to
+	topic.horizon.forget(to)
 	return nil
 }
 

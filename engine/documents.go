@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -77,9 +78,14 @@ type cursor struct {
 	eventID  string
 }
 
+// compare orders positions, first by sequence, then by event id.
+func (c cursor) compare(other cursor) int {
+	return cmp.Or(c.sequence.Compare(other.sequence), cmp.Compare(c.eventID, other.eventID))
+}
+
 // passed tells whether the cursor is at the event or behind it.
 func (c cursor) passed(sequence bson.Timestamp, eventID string) bool {
-	return c.sequence.After(sequence) || (c.sequence.Equal(sequence) && c.eventID >= eventID)
+	return c.compare(cursor{sequence, eventID}) >= 0
 }
 
 func decodeSubscription(document bson.D) (s subscriptionDocument) {

@@ -63,8 +63,9 @@ type topicState struct {
 	deliver      deliverFunc
 	subscribed   bool
 	subscribing  bool
-	running      int // handlers of the topic that hold a slot
-	cursor       cursor
+	running      int    // handlers of the topic that hold a slot
+	cursor       cursor // the group's, as this process knows it
+	horizon      horizon
 }
 
 // Open validates the options, creates missing collections and indexes, checks those that exist, and starts the workers. On

@@ -13,6 +13,10 @@ import (
 // repeated at will, since the unique indexes keep one delivery for each group and event, and one
 // attempt for each delivery and number.
 func (e *Engine) materialize(ctx context.Context, lease *discoveryLease, events []eventDocument) error {
+	events, err := e.unknownEvents(ctx, events)
+	if err != nil {
+		return err
+	}
 	for _, event := range events {
 		if e.host.Monotonic() >= lease.deadline {
 			return fmt.Errorf("%w: materialization took longer than the lock timeout", ErrLeaseLost)

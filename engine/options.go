@@ -51,6 +51,10 @@ type Options struct {
 	Workers int
 	// ChangeStreams defaults to ChangeStreamsAuto.
 	ChangeStreams ChangeStreams
+	// VisibilityWindow is how long after the database has stamped an event it may become visible, at the most. Discovery looks
+	// that far back, so that no event is passed over; a larger window costs more reads, not latency. Default 5 s, at least
+	// 1 s, at most 10 minutes. Rounded up to seconds.
+	VisibilityWindow time.Duration
 	// DiscoveryBatch is how many events one scan materializes. Default 100, at most 10,000.
 	DiscoveryBatch int
 	// ReconcileBatch is how many deliveries one recovery pass examines. Default 25, at most 10,000.
@@ -97,6 +101,7 @@ func (o Options) withDefaults() (Options, error) {
 		retention("Options.HistoryRetention", &o.HistoryRetention),
 		duration("Options.PollInterval", &o.PollInterval, 3*time.Second, time.Millisecond),
 		duration("Options.LockTimeout", &o.LockTimeout, 30*time.Second, shortestLock),
+		window("Options.VisibilityWindow", &o.VisibilityWindow),
 		count("Options.Workers", &o.Workers, 4),
 		count("Options.DiscoveryBatch", &o.DiscoveryBatch, 100),
 		count("Options.ReconcileBatch", &o.ReconcileBatch, 25),
@@ -133,6 +138,17 @@ func duration(field string, value *time.Duration, byDefault, least time.Duration
 		return &ConfigurationError{field, *value, fmt.Sprintf("%v to %v", least, oneDay)}
 	}
 	*value = value.Truncate(time.Millisecond)
+	return nil
+}
+
+func window(field string, value *time.Duration) error {
+	if *value == 0 {
+		*value = 5 * time.Second
+	}
+	if *value < time.Second || *value > 10*time.Minute {
+		return &ConfigurationError{field, *value, "1s to 10m0s"}
+	}
+	*value = (*value + time.Second - 1).Truncate(time.Second)
 	return nil
 }
 

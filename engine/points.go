@@ -21,7 +21,9 @@ const (
 	PointSubscriptionCreate store.Point = "subscription.create"
 
 	PointDiscoveryScan    store.Point = "discovery.scan"
+	PointDiscoveryLate    store.Point = "discovery.late"
 	PointDiscoveryLease   store.Point = "discovery.lease"
+	PointDiscoveryKnown   store.Point = "discovery.known"
 	PointDiscoveryRelease store.Point = "discovery.release"
 	PointCursorAdvance    store.Point = "cursor.advance"
 
@@ -91,7 +93,9 @@ var steps = []Step{
 	{PointSubscriptionCreate, true, "a subscription without a consumer; the next Subscribe adopts it"},
 
 	{Point: PointDiscoveryScan},
+	{Point: PointDiscoveryLate},
 	{PointDiscoveryLease, true, "a discovery lease; it expires"},
+	{Point: PointDiscoveryKnown},
 	{PointDiscoveryRelease, true, "nothing"},
 	{PointCursorAdvance, true, "nothing"},
 

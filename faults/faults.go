@@ -22,6 +22,7 @@ const (
 	Stall     Kind = "stall"
 	LoseCall  Kind = "lose-request"
 	LoseReply Kind = "lose-reply"
+	Gap       Kind = "visibility-gap"
 	Drop      Kind = "drop-notifications"
 	Delay     Kind = "delay-notifications"
 	Duplicate Kind = "duplicate-notifications"
@@ -74,6 +75,8 @@ var Catalogue = []Entry{
 		Positions: []Position{Before}, Shrinks: "remove; first occurrence"},
 	{Kind: LoseReply, What: "lose the reply: it happened, the caller gets a network error",
 		Positions: []Position{Unanswered}, Shrinks: "remove; first occurrence"},
+	{Kind: Gap, What: "the server takes the timestamp of a write now, and makes the write visible later",
+		Positions: []Position{Before}, Span: "visible after", Shrinks: "remove; first occurrence"},
 	{Kind: Drop, What: "drop change-stream notifications", Stream: true, Shrinks: "remove; first occurrence"},
 	{Kind: Delay, What: "hold change-stream notifications back", Stream: true, Span: "for", Shrinks: "remove; first occurrence"},
 	{Kind: Duplicate, What: "deliver change-stream notifications twice", Stream: true, Shrinks: "remove; first occurrence"},

@@ -57,6 +57,7 @@ func Bases() []Base {
 		{"torn discovery", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointAttemptCreate, 5*time.Second)},
 		{"rediscovery", scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 2}}}, rediscovery},
 		{"leftover", forgotten, lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
+		{"late discoverer", load(scenarios.TopicLoad{}), lost(faults.Stall, faults.Before, engine.PointDeliveryCreate, 40*time.Second)},
 		{"lost acknowledgement", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointAttemptSucceed, 0)},
 		{"lost claim", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointOrderClaim, 0)},
 		{"lost discovery", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointDiscoveryLease, 0)},

@@ -1,63 +1,77 @@
 package scenarios
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/fencepost-sim/fencepost/faults"
 )
 
-// pass is a named way to make a plan simpler. It yields simpler candidates, the most promising first.
+// pass is a named way to make a plan simpler. It yields simpler candidates one by one, the most promising first.
 type pass struct {
 	name       string
-	candidates func(faults.Plan) []faults.Plan
+	candidates func(faults.Plan) iter.Seq[faults.Plan]
 }
 
 // passes are tried in this order, from the coarsest, until none makes the plan simpler.
 var passes = []pass{
-	{"default-order", func(p faults.Plan) []faults.Plan {
-		if len(p.Choices) == 0 {
-			return nil
+	{"default-order", defaultOrder},
+	{"drop-fault", dropFault},
+	{"drop-choices", dropChoices},
+	{"first-occurrence", firstOccurrence},
+}
+
+// defaultOrder drops every scheduling decision.
+func defaultOrder(p faults.Plan) iter.Seq[faults.Plan] {
+	return func(yield func(faults.Plan) bool) {
+		if len(p.Choices) > 0 {
+			p.Choices = nil
+			yield(p)
 		}
-		p.Choices = nil
-		return []faults.Plan{p}
-	}},
-	{"drop-choices", func(p faults.Plan) (simpler []faults.Plan) {
-		for size := len(p.Choices) / 2; size > 0; size /= 2 {
-			for at := 0; at+size <= len(p.Choices); at += size {
-				candidate := p
-				candidate.Choices = slices.Delete(slices.Clone(p.Choices), at, at+size)
-				simpler = append(simpler, candidate)
-			}
-		}
-		return simpler
-	}},
-	{"drop-fault", func(p faults.Plan) (simpler []faults.Plan) {
+	}
+}
+
+func dropFault(p faults.Plan) iter.Seq[faults.Plan] {
+	return func(yield func(faults.Plan) bool) {
 		for i := range p.Faults {
 			candidate := p
 			candidate.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
-			simpler = append(simpler, candidate)
-		}
-		return simpler
-	}},
-	{"drop-choice", func(p faults.Plan) (simpler []faults.Plan) {
-		for i := range p.Choices {
-			candidate := p
-			candidate.Choices = slices.Delete(slices.Clone(p.Choices), i, i+1)
-			simpler = append(simpler, candidate)
-		}
-		return simpler
-	}},
-	{"first-occurrence", func(p faults.Plan) (simpler []faults.Plan) {
-		for i, fault := range p.Faults {
-			if fault.Occurrence > 1 {
-				candidate := p
-				candidate.Faults = slices.Clone(p.Faults)
-				candidate.Faults[i].Occurrence = 1
-				simpler = append(simpler, candidate)
+			if !yield(candidate) {
+				return
 			}
 		}
-		return simpler
-	}},
+	}
+}
+
+// dropChoices drops scheduling decisions in ever smaller pieces, down to single ones.
+func dropChoices(p faults.Plan) iter.Seq[faults.Plan] {
+	return func(yield func(faults.Plan) bool) {
+		for size := (len(p.Choices) + 1) / 2; size > 0; size /= 2 {
+			for at := 0; at < len(p.Choices); at += size {
+				candidate := p
+				candidate.Choices = slices.Delete(slices.Clone(p.Choices), at, min(at+size, len(p.Choices)))
+				if !yield(candidate) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func firstOccurrence(p faults.Plan) iter.Seq[faults.Plan] {
+	return func(yield func(faults.Plan) bool) {
+		for i, fault := range p.Faults {
+			if fault.Occurrence == 1 {
+				continue
+			}
+			candidate := p
+			candidate.Faults = slices.Clone(p.Faults)
+			candidate.Faults[i].Occurrence = 1
+			if !yield(candidate) {
+				return
+			}
+		}
+	}
 }
 
 // Shrink makes a failing plan as small as it can: in the end it fails, and removing any one fault or
@@ -75,8 +89,8 @@ func Shrink(plan faults.Plan, fails func(faults.Plan) bool) faults.Plan {
 	return plan
 }
 
-func firstFailing(candidates []faults.Plan, fails func(faults.Plan) bool) (faults.Plan, bool) {
-	for _, candidate := range candidates {
+func firstFailing(candidates iter.Seq[faults.Plan], fails func(faults.Plan) bool) (faults.Plan, bool) {
+	for candidate := range candidates {
 		if fails(candidate) {
 			return candidate, true
 		}

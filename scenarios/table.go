@@ -98,6 +98,18 @@ var All = []Scenario{
 		},
 	},
 	{
+		Name:  "visibility-gap",
+		Title: "an event becomes visible after a later one",
+		Story: "The database has stamped the first event, and makes it visible 2 s later, when the second has long been seen. The " +
+			"cursor keeps a distance to the present, and each pass looks back: the first is found.",
+		Workload: Workload{Publishers: 2},
+		Faults: []faults.Fault{{
+			Kind: faults.Gap, Process: "publisher", Point: string(engine.PointPublish),
+			Position: faults.Before, Occurrence: 1, Span: 2 * time.Second,
+		}},
+		Expect: once,
+	},
+	{
 		Name:  "stale-discoverer",
 		Title: "a discoverer wakes up after its event was delivered and forgotten",
 		Story: "A discoverer hangs for 150 s while its insert of the delivery is under way. Another takes over, the event is handled, and " +

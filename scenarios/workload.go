@@ -32,8 +32,10 @@ type Workload struct {
 	HistoryRetention time.Duration
 	DiscoveryBatch   int
 	ReconcileBatch   int
-	// Topics are subscribed to by every replica, and published to by the process "publisher". Default: one topic, "order.created".
+	// Topics are subscribed to by every replica, and published to by every publisher. Default: one topic, "order.created".
 	Topics []TopicLoad
+	// Publishers is how many processes publish: publisher, publisher-2, … Default 1.
+	Publishers int
 	// PublishAt is when publishing begins. Default 0.
 	PublishAt time.Duration
 	// Latest makes new subscriptions begin with what is published after them. Default: with the oldest event.
@@ -71,7 +73,7 @@ func (w Workload) withDefaults() Workload {
 	if w.Group == "" {
 		w.Group = "billing"
 	}
-	w.Replicas = max(1, w.Replicas)
+	w.Replicas, w.Publishers = max(1, w.Replicas), max(1, w.Publishers)
 	if w.Topics = slices.Clone(w.Topics); len(w.Topics) == 0 { // worlds that run beside each other share the original
 		w.Topics = []TopicLoad{{}}
 	}
@@ -95,12 +97,20 @@ func (w Workload) Build(world *sim.World) (done func(*sim.World) bool) {
 	for i := range w.Replicas {
 		world.Add(fmt.Sprintf("worker-%d", i+1), w.consume)
 	}
-	progress := &progress{published: make([]int, len(w.Topics))}
-	world.Add("publisher", func(ctx context.Context, p *sim.Process) error { return w.publish(ctx, p, progress) })
+	publishers := make([]progress, w.Publishers)
+	for i := range publishers {
+		name := "publisher"
+		if i > 0 {
+			name = fmt.Sprintf("publisher-%d", i+1)
+		}
+		publishers[i].published = make([]int, len(w.Topics))
+		world.Add(name, func(ctx context.Context, p *sim.Process) error { return w.publish(ctx, p, &publishers[i]) })
+	}
 	seen := map[string]bool{} // looked up and counted only
 	deliveredAt := time.Duration(-1)
 	return func(world *sim.World) bool {
-		if !w.delivered(world, seen) || !progress.finished {
+		busy := slices.ContainsFunc(publishers, func(p progress) bool { return !p.finished })
+		if !w.delivered(world, seen) || busy {
 			return false
 		}
 		if deliveredAt < 0 {

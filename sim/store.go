@@ -52,7 +52,7 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.
 	}
 	c.task.pause()
 
-	reply, err := c.world.model.Run(c.world.serverNow(), Database, command)
+	reply, err := c.apply(command)
 	applied := c.event(journal.Applied)
 	applied.Number, applied.Error = concerned(reply), errorText(err)
 	c.world.record(applied)
@@ -68,6 +68,15 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.
 	c.world.record(answered)
 	c.world.strike(c.task, c.point, occurrence, faults.After)
 	return reply, err
+}
+
+// apply lets the database run the command, with the timestamp that it took earlier if there was a visibility gap.
+func (c call) apply(command store.Command) (store.Reply, error) {
+	if stamp := c.task.stamp; stamp != nil {
+		c.task.stamp = nil
+		return c.world.model.RunReserved(c.world.serverNow(), *stamp, Database, command)
+	}
+	return c.world.model.Run(c.world.serverNow(), Database, command)
 }
 
 // unknown answers with a network error, and strikes the faults that come after the caller has seen it.

@@ -65,6 +65,10 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 		t.pause()
 	case faults.Stall:
 		w.stall(t, fault.Span)
+	case faults.Gap:
+		stamp := w.model.Reserve(w.serverNow())
+		w.stall(t, fault.Span)
+		t.stamp = &stamp
 	case faults.Unlock:
 		w.unlock(t.process)
 	case faults.LoseCall, faults.LoseReply:

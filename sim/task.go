@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
@@ -28,6 +30,7 @@ type task struct {
 	context  context.Context
 	timer    *timer
 	ended    bool
+	stamp    *bson.Timestamp // that the server took for the write under way, before it became visible
 }
 
 // spawn starts a task; it waits for its first turn.

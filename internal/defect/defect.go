@@ -17,6 +17,8 @@ const (
 	CloseWithoutDrain Defect = "close-without-drain"
 	// RetentionSwapped dates the delivery before its attempts.
 	RetentionSwapped Defect = "retention-swapped"
+	// NoHorizon moves the cursor to the newest event that was seen (upstream weakness W1).
+	NoHorizon Defect = "no-horizon"
 	// CursorFirst advances the cursor before the events are materialized.
 	CursorFirst Defect = "cursor-first"
 	// DateEarly gives a delivery its expiry date before the cursor has passed its event.

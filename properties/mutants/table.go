@@ -36,20 +36,36 @@ var unlock = faults.Fault{Kind: faults.Unlock, Process: faults.AnyProcess, Point
 // All mutants, by the property that must catch them.
 var All = []Mutant{
 	{
-		Name: "scan-skips-first", What: "discovery passes over the oldest event of a batch", Caught: "I1",
+		Name: "scan-skips-first", What: "discovery passes over the oldest event of a batch, and does not look back", Caught: "I1",
 		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 3}}},
 		Faults:   []faults.Fault{{Kind: faults.Drop, Process: faults.AnyProcess, Occurrence: 1, Count: faults.All}},
-		Reply: replies(func(r store.Reply) store.Reply {
-			if len(r.Documents) > 1 {
+		Reply: func(c store.Command, r store.Reply) store.Reply {
+			switch {
+			case c.Point == engine.PointDiscoveryScan && len(r.Documents) > 1:
 				r.Documents = r.Documents[1:]
+			case c.Point == engine.PointDiscoveryLate:
+				r.Documents = nil
 			}
 			return r
-		}, engine.PointDiscoveryScan),
+		},
 	},
 	{
 		Name: "cursor-first", What: "the cursor moves before the events are materialized", Caught: "I1",
-		Faults: []faults.Fault{crash(string(engine.PointCursorAdvance))}, Defect: defect.CursorFirst,
-		Workload: topics(scenarios.TopicLoad{}),
+		// Polling finds the event when it is older than the visibility window, so that the cursor may move at once.
+		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, PollInterval: 20 * time.Second},
+		Faults: []faults.Fault{
+			{Kind: faults.Drop, Process: faults.AnyProcess, Occurrence: 1, Count: faults.All},
+			crash(string(engine.PointCursorAdvance)),
+		},
+		Defect: defect.CursorFirst,
+	},
+	{
+		Name: "no-horizon", What: "the cursor moves to the newest event that is visible", Caught: "I1",
+		Workload: scenarios.Workload{Replicas: 2, Publishers: 2}, Defect: defect.NoHorizon,
+		Faults: []faults.Fault{{
+			Kind: faults.Gap, Process: "publisher", Point: string(engine.PointPublish),
+			Position: faults.Before, Occurrence: 1, Span: 2 * time.Second,
+		}},
 	},
 	notUnique(Mutant{
 		Name: "delivery-not-unique", What: "the unique index on group and event is missing, and a late discoverer is not refused", Caught: "I2",
@@ -180,7 +196,7 @@ var All = []Mutant{
 	},
 	{
 		Name: "dated-before-cursor", What: "a delivery gets its expiry date before the cursor has passed its event", Caught: "I11",
-		Workload: scenarios.Workload{Replicas: 1, HistoryRetention: 2 * time.Second},
+		Workload: scenarios.Workload{Replicas: 1, HistoryRetention: 2 * time.Second, StayFor: time.Minute},
 		Faults: []faults.Fault{
 			stall(engine.PointCursorAdvance, 70*time.Second),
 			{

@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
+)
+
+// The database takes an event's sequence while it builds the document, and makes the document visible when its transaction commits. In
+// between, an event with a larger sequence can become visible (W1). A cursor that stood at "the largest seen"
+// would pass over the smaller one for ever.
+//
+// The group's cursor therefore keeps a distance to the present, the visibility window: it moves only to events that were
+// stamped longer ago, and only right after a scan that looked at everything behind it. Events within the window are
+// materialized at once all the same; each process remembers which, to look only for those that appeared
+// since. What it forgets when it dies is found again, and materializing again changes nothing.
+
+// horizon is what a process remembers of the events between the group's cursor and the newest that it has seen.
+type horizon struct {
+	seen     []cursor // ascending
+	nextLook time.Duration
+}
+
+// frontier is the newest event that was seen, or the cursor.
+func (h *horizon) frontier(from cursor) cursor {
+	if len(h.seen) == 0 {
+		return from
+	}
+	return h.seen[len(h.seen)-1]
+}
+
+func (h *horizon) add(event cursor) {
+	at, known := slices.BinarySearchFunc(h.seen, event, cursor.compare)
+	if !known {
+		h.seen = slices.Insert(h.seen, at, event)
+	}
+}
+
+// forget drops what the cursor has passed.
+func (h *horizon) forget(passed cursor) {
+	keep := slices.IndexFunc(h.seen, func(c cursor) bool { return !passed.passed(c.sequence, c.eventID) })
+	if keep < 0 {
+		keep = len(h.seen)
+	}
+	h.seen = h.seen[keep:]
+}
+
+// lookBack tells whether it is time to look for events that became visible late, once in a poll interval as long as there are
+// any that the cursor has not passed.
+func (e *Engine) lookBack(topic *topicState) bool {
+	now := e.host.Monotonic()
+	if len(topic.horizon.seen) == 0 || now < topic.horizon.nextLook {
+		return false
+	}
+	topic.horizon.nextLook = now + e.options.PollInterval
+	return true
+}
+
+// scanLate finds the events between the cursor and the frontier that this process has not seen yet.
+func (e *Engine) scanLate(ctx context.Context, topic *topicState) ([]eventDocument, error) {
+	seen := topic.horizon.seen
+	if len(seen) == 0 || e.defects.Has(defect.NoHorizon) {
+		return nil, nil
+	}
+	ids := make(bson.A, len(seen))
+	for i, event := range seen {
+		ids[i] = event.eventID
+	}
+	return e.findEvents(ctx, PointDiscoveryLate, bson.D{
+		is("topic", topic.name),
+		is("sequence", bson.D{is("$lte", seen[len(seen)-1].sequence)}),
+		is("_id", bson.D{is("$nin", ids)}),
+		beyond(topic.cursor),
+	})
+}
+
+// safeCursor is how far the cursor may move: to the newest event, seen before or now, that was stamped before the visibility
+// window. If the scan for late ones was cut off by its limit, no further than it came.
+func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, events []eventDocument) cursor {
+	limit := uint32(max(0, lease.now.Time().Add(-e.options.VisibilityWindow).Unix()))
+	safe := lease.cursor
+	consider := func(event cursor) {
+		old := event.sequence.T < limit || e.defects.Has(defect.NoHorizon)
+		if old && event.compare(safe) > 0 {
+			safe = event
+		}
+	}
+	if len(events) < e.options.DiscoveryBatch {
+		for _, event := range topic.horizon.seen {
+			consider(event)
+		}
+	}
+	for _, event := range events {
+		consider(cursor{event.sequence, event.id})
+	}
+	return safe
+}
+
+// unknownEvents leaves out the events that other replicas have materialized: one read instead of a write for each.
+func (e *Engine) unknownEvents(ctx context.Context, events []eventDocument) ([]eventDocument, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	ids := make(bson.A, len(events))
+	for i, event := range events {
+		ids[i] = event.id
+	}
+	reply, err := e.run(ctx, store.Command{
+		Point: PointDiscoveryKnown, Kind: store.Find, Collection: e.collections.deliveries,
+		Filter:     bson.D{is("consumerGroup", e.options.ConsumerGroup), is("eventId", bson.D{is("$in", ids)})},
+		Projection: bson.D{is("eventId", int32(1))},
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{} // looked up only
+	for _, document := range reply.Documents {
+		known[stringField(document, "eventId")] = true
+	}
+	return slices.DeleteFunc(slices.Clone(events), func(event eventDocument) bool { return known[event.id] }), nil
+}
