@@ -333,7 +333,7 @@ func (s *State) wroteDelivery(event *journal.Event) {
 		s.Delivery.Before = &before
 		now.Created, now.Ended = before.Created, before.Ended
 	}
-	if now.Terminal() && now.Ended == 0 {
+	if now.Terminal() && !s.Delivery.Before.Terminal() {
 		now.Ended = event.Time
 	}
 	*known = now
