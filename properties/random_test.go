@@ -66,10 +66,10 @@ func drawWorkload(t *rapid.T) scenarios.Workload {
 		Replicas:       rapid.IntRange(1, 3).Draw(t, "replicas"),
 		Workers:        rapid.IntRange(1, 3).Draw(t, "workers"),
 		LockTimeout:    rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, 30 * time.Second}).Draw(t, "lock timeout"),
-		PollInterval:   rapid.SampledFrom([]time.Duration{200 * time.Millisecond, 3 * time.Second}).Draw(t, "poll interval"),
 		DiscoveryBatch: rapid.IntRange(1, 3).Draw(t, "discovery batch"),
 		ReconcileBatch: rapid.IntRange(1, 3).Draw(t, "reconcile batch"),
 	}
+	w.PollInterval = rapid.SampledFrom([]time.Duration{w.LockTimeout / 5, 3 * time.Second}).Draw(t, "poll interval")
 	w.HistoryRetention = rapid.SampledFrom([]time.Duration{0, engine.KeepForever, 2 * time.Second}).Draw(t, "history retention")
 	for i := range rapid.IntRange(1, 2).Draw(t, "topics") {
 		w.Topics = append(w.Topics, drawTopic(t, fmt.Sprintf("topic-%d", i+1), w.LockTimeout))

@@ -27,7 +27,7 @@ func (w *World) schedule() {
 func (w *World) loop() {
 	for w.ended == "" {
 		w.step++
-		if w.step > w.config.MaxSteps {
+		if w.step > w.config.MaxSteps || w.step-w.instant > w.config.MaxSteps/100 {
 			w.step--
 			w.ended = EndedStepLimit
 			return

@@ -63,7 +63,7 @@ func (w *World) cancelTimer(t *timer) {
 func (w *World) advance() {
 	at := w.timers[0].at
 	span := at - w.now
-	w.now = at
+	w.now, w.instant = at, w.step
 	w.recordAdvance(span)
 	for len(w.timers) > 0 && w.timers[0].at == at {
 		t := heap.Pop(&w.timers).(*timer)

@@ -24,7 +24,8 @@ type Config struct {
 	Limit time.Duration
 	// CloseLimit is how much virtual time the orderly end may take. Default 2 minutes.
 	CloseLimit time.Duration
-	// MaxSteps ends a run that does not come to rest: a busy loop. Default 200,000.
+	// MaxSteps ends a run that does not come to rest: a busy loop. Default 2,000,000 in all; a hundredth of it at
+	// one instant of virtual time.
 	MaxSteps int
 	// Standalone makes the database a standalone, without change streams.
 	Standalone bool
@@ -57,6 +58,7 @@ type World struct {
 	processes []*Process
 	now       time.Duration
 	step      int
+	instant   int // step at which the clock moved last
 	current   *task
 	ready     []*task
 	timers    timerHeap
@@ -93,7 +95,7 @@ func New(config Config) (*World, error) {
 		config.CloseLimit = 2 * time.Minute
 	}
 	if config.MaxSteps == 0 {
-		config.MaxSteps = 200_000
+		config.MaxSteps = 2_000_000
 	}
 	return &World{
 		config:  config,
