@@ -4,7 +4,7 @@ import "github.com/fencepost-sim/fencepost/sim/journal"
 
 var ordering = Property{
 	ID: "I7", Name: "ordering",
-	Statement: "In an ordered topic a handler starts only when every earlier event has ended, also while one waits for its retry, and never beside another that holds its lease.",
+	Statement: "In an ordered topic a handler starts only when every earlier event that was visible before it has ended, also while one waits for its retry, and never beside another that holds its lease.",
 	New:       func() Checker { return ordered{} },
 }
 
@@ -27,6 +27,9 @@ func (ordered) Observe(s *State, event *journal.Event) {
 	}
 	this := s.EventOf(event.Key)
 	for _, earlier := range s.Events {
+		if earlier == this {
+			break // the rest became visible later, whatever their sequence: nobody could have waited for them
+		}
 		if this == nil || !s.Deserves(subscription, earlier) || !earlier.Sequence.Before(this.Sequence) {
 			continue
 		}
