@@ -53,11 +53,6 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.
 	c.task.pause()
 
 	reply, err := c.apply(command)
-	applied := c.event(journal.Applied)
-	applied.Number, applied.Error = concerned(reply), errorText(err)
-	c.world.record(applied)
-	c.world.recordWrites(c.event(0))
-
 	if c.world.strike(c.task, c.point, occurrence, faults.Unanswered) {
 		return store.Reply{}, c.unknown("the reply was lost", occurrence)
 	}
@@ -70,13 +65,38 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.
 	return reply, err
 }
 
-// apply lets the database run the command, with the timestamp that it took earlier if there was a visibility gap.
-func (c call) apply(command store.Command) (store.Reply, error) {
-	if stamp := c.task.stamp; stamp != nil {
-		c.task.stamp = nil
-		return c.world.model.RunReserved(c.world.serverNow(), *stamp, Database, command)
+// apply lets the database run the command: now or, if there is a visibility gap, stamped now and visible later.
+func (c call) apply(command store.Command) (reply store.Reply, err error) {
+	gap := c.task.gap
+	if gap == 0 {
+		reply, err = c.world.model.Run(c.world.serverNow(), Database, command)
+		c.recordApplied(reply, err)
+		return reply, err
 	}
-	return c.world.model.Run(c.world.serverNow(), Database, command)
+	// The rest is the server's doing: it goes on even if the process is frozen or dies meanwhile.
+	c.task.gap = 0
+	w, life, visible := c.world, c.task.process.instance, false
+	stamp := w.model.Reserve(w.serverNow())
+	w.underway++
+	w.after(gap, func() {
+		w.faultOver()
+		reply, err = w.model.RunReserved(w.serverNow(), stamp, Database, command)
+		c.recordApplied(reply, err)
+		if visible = true; !life.over {
+			w.makeReady(c.task)
+		}
+	})
+	for !visible {
+		c.task.suspend()
+	}
+	return reply, err
+}
+
+func (c call) recordApplied(reply store.Reply, err error) {
+	applied := c.event(journal.Applied)
+	applied.Number, applied.Error = concerned(reply), errorText(err)
+	c.world.record(applied)
+	c.world.recordWrites(c.event(0))
 }
 
 // unknown answers with a network error, and strikes the faults that come after the caller has seen it.

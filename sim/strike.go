@@ -66,9 +66,7 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 	case faults.Stall:
 		w.stall(t, fault.Span)
 	case faults.Gap:
-		stamp := w.model.Reserve(w.serverNow())
-		w.stall(t, fault.Span)
-		t.stamp = &stamp
+		t.gap = fault.Span // the store sees to it
 	case faults.Unlock:
 		w.unlock(t.process)
 	case faults.LoseCall, faults.LoseReply:

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
@@ -30,7 +28,7 @@ type task struct {
 	context  context.Context
 	timer    *timer
 	ended    bool
-	stamp    *bson.Timestamp // that the server took for the write under way, before it became visible
+	gap      time.Duration // between the stamp of the write under way and its visibility
 }
 
 // spawn starts a task; it waits for its first turn.
