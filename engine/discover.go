@@ -27,8 +27,11 @@ func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, er
 		return false, nil
 	}
 	lease, err := e.leaseDiscovery(ctx, topic)
-	if err != nil || lease == nil {
-		return false, err // somebody else is at it
+	if err != nil {
+		return false, err
+	}
+	if lease == nil {
+		return false, e.ensureStillSubscribed(ctx, topic) // usually somebody else is at it
 	}
 	more = len(events) == e.options.DiscoveryBatch
 	if err := e.discoverUnderLease(ctx, topic, lease, events); err != nil {

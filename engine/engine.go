@@ -66,6 +66,7 @@ type topicState struct {
 	running      int    // handlers of the topic that hold a slot
 	cursor       cursor // the group's, as this process knows it
 	horizon      horizon
+	nextCheck    time.Duration // monotonic time of the next look whether the subscription is still there
 }
 
 // Open validates the options, creates missing collections and indexes, checks those that exist, and starts the workers. On

@@ -17,8 +17,11 @@ func (e *Engine) claimOrdered(ctx context.Context, topic *topicState, owner stri
 		return nil, err
 	}
 	lease, err := e.leaseOrder(ctx, topic)
-	if err != nil || lease == nil {
+	if err != nil {
 		return nil, err
+	}
+	if lease == nil {
+		return nil, e.ensureStillSubscribed(ctx, topic) // usually somebody else is at it
 	}
 	x, err := e.claimHead(ctx, topic, owner)
 	if x == nil {

@@ -87,6 +87,37 @@ func (e *Engine) ensureSubscription(ctx context.Context, topic string, wanted po
 	return decodeSubscription(stored), err
 }
 
+// ensureStillSubscribed stores the group's subscription again if somebody has deleted it, from where this process has seen the cursor:
+// without it every worker of the group would wait for ever, in silence (W22). The error that it returns then is for OnError.
+//
+// It is called when a lease of the topic is not to be had, and looks once in a poll interval.
+func (e *Engine) ensureStillSubscribed(ctx context.Context, topic *topicState) error {
+	now := e.host.Monotonic()
+	if now < topic.nextCheck {
+		return nil
+	}
+	topic.nextCheck = now + e.options.PollInterval
+	found, err := e.findSubscription(ctx, topic.name)
+	if err != nil || found != nil {
+		if stored := decodeSubscription(found); found != nil {
+			topic.subscription.id = stored.id // another replica may have stored it again
+		}
+		return err
+	}
+	document := append(e.subscriptionFields(topic.name, topic.subscription.policy),
+		is("cursorSequence", topic.cursor.sequence), is("cursorSequenceEventId", topic.cursor.eventID))
+	_, err = e.run(ctx, store.Command{
+		Point: PointSubscriptionCreate, Kind: store.Insert, Collection: e.collections.subscriptions,
+		Documents: []bson.D{document},
+	})
+	if err != nil && !store.IsDuplicateKey(err) {
+		return err
+	}
+	e.wakeCoordinator()
+	return fmt.Errorf("fencepost: the subscription of group %s to topic %s was deleted; it is stored again from the last position that this process knows",
+		e.options.ConsumerGroup, topic.name)
+}
+
 func (e *Engine) findSubscription(ctx context.Context, topic string) (bson.D, error) {
 	return e.findOne(ctx, store.Command{
 		Point: PointSubscriptionFind, Collection: e.collections.subscriptions,
@@ -95,20 +126,7 @@ func (e *Engine) findSubscription(ctx context.Context, topic string) (bson.D, er
 }
 
 func (e *Engine) newSubscription(ctx context.Context, topic string, wanted policy) (bson.D, error) {
-	now := bson.NewDateTimeFromTime(e.host.Now())
-	document := bson.D{
-		is("_id", e.host.NewID()),
-		is("consumerGroup", e.options.ConsumerGroup),
-		is("topic", topic),
-		is("ordered", wanted.ordered),
-		is("offsetReset", wanted.offsetReset),
-		is("delivery", wanted.delivery),
-		is("maxRetries", wanted.maxRetries),
-		is("retryDelayMs", wanted.retryDelay),
-		is("retryBackoffMultiplier", wanted.multiplier),
-		is("createdAt", now),
-		is("updatedAt", now),
-	}
+	document := e.subscriptionFields(topic, wanted)
 	if wanted.offsetReset == string(Earliest) {
 		return document, nil
 	}
@@ -122,6 +140,23 @@ func (e *Engine) newSubscription(ctx context.Context, topic string, wanted polic
 	}
 	event := decodeEvent(latest)
 	return append(document, is("cursorSequence", event.sequence), is("cursorSequenceEventId", event.id)), nil
+}
+
+func (e *Engine) subscriptionFields(topic string, wanted policy) bson.D {
+	now := bson.NewDateTimeFromTime(e.host.Now())
+	return bson.D{
+		is("_id", e.host.NewID()),
+		is("consumerGroup", e.options.ConsumerGroup),
+		is("topic", topic),
+		is("ordered", wanted.ordered),
+		is("offsetReset", wanted.offsetReset),
+		is("delivery", wanted.delivery),
+		is("maxRetries", wanted.maxRetries),
+		is("retryDelayMs", wanted.retryDelay),
+		is("retryBackoffMultiplier", wanted.multiplier),
+		is("createdAt", now),
+		is("updatedAt", now),
+	}
 }
 
 func (p policy) String() string {
