@@ -19,6 +19,7 @@ import (
 // remembers may be old, which is harmless: the lease comes with the true cursor, events that the cursor has passed are left
 // out, and materializing one again changes nothing.
 func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, err error) {
+	looked := e.host.Monotonic()
 	events, err := e.scan(ctx, topic.name, topic.horizon.frontier(topic.cursor))
 	if err != nil {
 		return false, err
@@ -33,6 +34,7 @@ func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, er
 	if lease == nil {
 		return false, e.ensureStillSubscribed(ctx, topic) // usually somebody else is at it
 	}
+	lease.scanAge = e.host.Monotonic() - looked
 	more = len(events) == e.options.DiscoveryBatch
 	if err := e.discoverUnderLease(ctx, topic, lease, events); err != nil {
 		e.report(e.releaseDiscovery(ctx, topic, lease.token))
@@ -48,15 +50,16 @@ func (e *Engine) discoverUnderLease(ctx context.Context, topic *topicState, leas
 	if err != nil {
 		return err
 	}
-	events = slices.DeleteFunc(append(late, events...), func(event eventDocument) bool {
+	events = slices.DeleteFunc(events, func(event eventDocument) bool {
 		return lease.cursor.passed(event.sequence, event.id)
 	})
-	target := e.safeCursor(topic, lease, events)
+	target := e.safeCursor(topic, lease, late, events)
 	if e.defects.Has(defect.CursorFirst) {
 		if err := e.advance(ctx, topic, lease, target); err != nil {
 			return err
 		}
 	}
+	events = append(late, events...)
 	if err := e.materialize(ctx, lease, events); err != nil {
 		return err
 	}
@@ -76,6 +79,7 @@ type discoveryLease struct {
 	now      bson.DateTime // the database's clock when the lease was granted
 	until    bson.DateTime // the end of the lease, by the database's clock
 	deadline time.Duration // monotonic time at which this process must have stopped
+	scanAge  time.Duration // how long before the lease was granted the scan for new events began, at the most
 }
 
 func (e *Engine) scan(ctx context.Context, topic string, from cursor) ([]eventDocument, error) {

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // outcome is what became of a handler.
@@ -60,7 +61,7 @@ func (x *execution) call(ctx context.Context, deliver deliverFunc, event eventDo
 		x.outcome = &result
 		x.signal.Broadcast()
 	}()
-	if x.lost || e.host.Monotonic() >= x.deadline {
+	if over := x.lost || e.host.Monotonic() >= x.deadline; over && !e.defects.Has(defect.StartUnchecked) {
 		return
 	}
 	result = outcome{true, &failure{code: CodeHandlerError, name: "Goexit", message: "the handler ended its goroutine"}}

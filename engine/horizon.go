@@ -79,24 +79,33 @@ func (e *Engine) scanLate(ctx context.Context, topic *topicState) ([]eventDocume
 	})
 }
 
-// safeCursor is how far the cursor may move: to the newest event, seen before or now, that was stamped before the visibility
-// window. If the scan for late ones was cut off by its limit, no further than it came.
-func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, events []eventDocument) cursor {
-	limit := uint32(max(0, lease.now.Time().Add(-e.options.VisibilityWindow).Unix()))
+// safeCursor is how far the cursor may move: to the newest event that was stamped longer ago than the visibility window when we
+// looked. What lies up to the frontier was looked at under the lease, by scanLate; what lies beyond was looked at by the scan before
+// the lease, which can have been long ago. If the scan for late ones was cut off by its limit, no further than it came.
+func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, late, fresh []eventDocument) cursor {
 	safe := lease.cursor
-	consider := func(event cursor) {
-		old := event.sequence.T < limit || e.defects.Has(defect.NoHorizon)
-		if old && event.compare(safe) > 0 {
+	consider := func(event cursor, looked time.Time) {
+		settled := int64(event.sequence.T) < looked.Add(-e.options.VisibilityWindow).Unix() || e.defects.Has(defect.NoHorizon)
+		if settled && event.compare(safe) > 0 {
 			safe = event
 		}
 	}
-	if len(events) < e.options.DiscoveryBatch {
-		for _, event := range topic.horizon.seen {
-			consider(event)
-		}
+	now := lease.now.Time()
+	for _, event := range late {
+		consider(cursor{event.sequence, event.id}, now)
 	}
-	for _, event := range events {
-		consider(cursor{event.sequence, event.id})
+	if len(late) == e.options.DiscoveryBatch {
+		return safe
+	}
+	for _, event := range topic.horizon.seen {
+		consider(event, now)
+	}
+	before := now.Add(-lease.scanAge)
+	if e.defects.Has(defect.ScanAgeIgnored) {
+		before = now
+	}
+	for _, event := range fresh {
+		consider(cursor{event.sequence, event.id}, before)
 	}
 	return safe
 }

@@ -4,7 +4,7 @@ import "github.com/fencepost-sim/fencepost/sim/journal"
 
 var fencing = Property{
 	ID: "I3", Name: "fencing",
-	Statement: "Only the holder of a lease renews it, completes its attempt, or starts its handler; only an expired lease is reaped; a held one is not taken.",
+	Statement: "Only the holder of a lease renews it, completes its attempt, or starts its handler; only an expired lease is reaped, and the handler's context is cancelled before; a held one is not taken.",
 	New:       func() Checker { return fence{} },
 }
 
@@ -34,6 +34,7 @@ func (fence) Observe(s *State, event *journal.Event) {
 	writer := s.Journal.ProcessName(event.Process)
 	switch {
 	case now.Code == "worker_lost":
+		checkCancelled(s, now)
 		if before.LockedUntil > s.Now {
 			s.Violate("%s reaps attempt %d of delivery %s, whose lease ends in %v", writer, now.Number, now.DeliveryID, before.LockedUntil-s.Now)
 		}
@@ -44,6 +45,17 @@ func (fence) Observe(s *State, event *journal.Event) {
 			writer, now.Number, now.DeliveryID, event.Point, s.Journal.ProcessName(holder.Process))
 	case now.Status != "pending" && holder.Task != event.Task:
 		s.Violate("task %d of %s completes attempt %d of delivery %s, which task %d claimed", event.Task, writer, now.Number, now.DeliveryID, holder.Task)
+	}
+}
+
+// checkCancelled looks at the handler of an attempt that is being taken from its worker: unless its process is frozen, or all were
+// slow, it must have been told before.
+func checkCancelled(s *State, attempt *Attempt) {
+	for _, h := range s.Handlers {
+		if !h.Ended && h.DeliveryID == attempt.DeliveryID && h.Number == attempt.Number && !h.Cancelled && !s.Frozen(h.Process) && s.Forced == 0 {
+			s.Violate("attempt %d of delivery %s is taken from %s, whose handler runs and was not told",
+				attempt.Number, attempt.DeliveryID, s.Journal.ProcessName(h.Process))
+		}
 	}
 }
 

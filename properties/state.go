@@ -41,6 +41,7 @@ type State struct {
 	lives      map[int]int // process → incarnation
 	claimers   map[string]Claimer
 	struck     map[int]bool
+	frozen     map[int]bool
 }
 
 // Change is a document before and after a write. Before is nil if it was inserted.
@@ -121,7 +122,7 @@ type Handler struct {
 	Returned            bool
 	Error               string
 	Effects             int
-	Fenced              bool
+	Cancelled           bool // its context is done
 }
 
 // Engine is an opened engine of a process.
@@ -144,7 +145,7 @@ func newState(j *journal.Journal) *State {
 	return &State{
 		Journal: j,
 		events:  map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
-		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{},
+		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{},
 	}
 }
 
@@ -180,7 +181,10 @@ func (s *State) apply(event *journal.Event) {
 		s.LastFault = max(s.LastFault, event.Time+event.Span)
 	case journal.ProcessStarted:
 		s.lives[event.Process] = int(event.Number)
+	case journal.ProcessFrozen, journal.ProcessThawed:
+		s.frozen[event.Process] = event.Kind == journal.ProcessFrozen
 	case journal.ProcessDied:
+		s.frozen[event.Process] = false
 		s.endHandlers(event.Process)
 	case journal.EngineOpened:
 		s.Engines = append(s.Engines, &Engine{
@@ -195,7 +199,7 @@ func (s *State) apply(event *journal.Event) {
 		s.deleted(event)
 	case journal.Answered:
 		s.answered(event)
-	case journal.HandlerStarted, journal.HandlerEnded, journal.HandlerFenced, journal.EffectPerformed:
+	case journal.HandlerStarted, journal.HandlerEnded, journal.HandlerCancelled, journal.EffectPerformed:
 		s.handler(event)
 	}
 }
@@ -241,8 +245,8 @@ func (s *State) handler(event *journal.Event) {
 	switch event.Kind {
 	case journal.HandlerEnded:
 		h.Returned, h.Error = true, event.Error
-	case journal.HandlerFenced:
-		h.Fenced = true
+	case journal.HandlerCancelled:
+		h.Cancelled = true
 	case journal.EffectPerformed:
 		h.Effects++
 	}
@@ -402,6 +406,9 @@ func (s *State) SubscriptionOf(group, topic string) *Subscription {
 	}
 	return nil
 }
+
+// Frozen tells whether the process is frozen now.
+func (s *State) Frozen(process int) bool { return s.frozen[process] }
 
 // Struck tells whether a fault has struck the process.
 func (s *State) Struck(process int) bool { return s.struck[process] }

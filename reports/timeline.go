@@ -77,8 +77,8 @@ func (t *timeline) sentence(event *journal.Event) string {
 		return fmt.Sprintf("▶ handler starts: %s, attempt %d", t.name(event.Key), event.Number)
 	case journal.EffectPerformed:
 		return fmt.Sprintf("● SIDE EFFECT %q with idempotency key %s, attempt %d", event.Name, t.keyName(event.Key), event.Number)
-	case journal.HandlerFenced:
-		return fmt.Sprintf("  handler of %s, attempt %d, learns that its lease is lost", t.name(event.Key), event.Number)
+	case journal.HandlerCancelled:
+		return fmt.Sprintf("✂ context of the handler is cancelled: %s, attempt %d, %s", t.name(event.Key), event.Number, strings.TrimPrefix(event.Error, "fencepost: "))
 	case journal.HandlerEnded:
 		return fmt.Sprintf("■ handler returns: %s, attempt %d, %s", t.name(event.Key), event.Number, result(event.Error))
 	case journal.Wrote:

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
@@ -44,7 +45,10 @@ type running struct {
 	group    string
 	delivery string
 	attempt  int
-	fenced   bool
+
+	task      int
+	context   context.Context
+	cancelled bool
 }
 
 type runningKey struct{}
@@ -54,11 +58,16 @@ type runningKey struct{}
 func Handle[T any](p *Process, handler engine.Handler[T]) engine.Handler[T] {
 	life := p.instance
 	return func(ctx context.Context, event engine.Event[T]) (err error) {
-		r := &running{p, life, event.ID, event.Topic, event.ConsumerGroup, event.DeliveryID, event.Attempt, false}
 		w := p.world
+		r := &running{
+			process: p, life: life, event: event.ID, topic: event.Topic, group: event.ConsumerGroup,
+			delivery: event.DeliveryID, attempt: event.Attempt, task: w.current.id, context: ctx,
+		}
 		occurrence := w.reach(w.current, PointHandlerStart)
 		w.strike(w.current, PointHandlerStart, occurrence, faults.Before)
 		w.record(r.as(journal.HandlerStarted))
+		w.handlers = append(w.handlers, r)
+		defer w.handlerOver(r)
 		w.strike(w.current, PointHandlerStart, occurrence, faults.After)
 		ended := false
 		defer func() {
@@ -74,9 +83,8 @@ func Handle[T any](p *Process, handler engine.Handler[T]) engine.Handler[T] {
 }
 
 func (r *running) as(kind journal.Kind) journal.Event {
-	w := r.process.world
 	return journal.Event{
-		Kind: kind, Process: r.process.index, Task: w.current.id, Key: r.event, Name: r.topic,
+		Kind: kind, Process: r.process.index, Task: r.task, Key: r.event, Name: r.topic,
 		Group: r.group, Delivery: r.delivery, Number: int64(r.attempt),
 	}
 }
@@ -105,16 +113,20 @@ func fromContext(ctx context.Context) (*running, error) {
 	return r, nil
 }
 
-// note tells the journal, once, that the handler could see that its lease is lost.
-func (r *running) note(ctx context.Context) error {
-	if ctx.Err() == nil {
-		return nil
+// watchContexts tells the journal, once for each handler, that its context is done.
+func (w *World) watchContexts() {
+	for _, r := range w.handlers {
+		if !r.cancelled && r.context.Err() != nil {
+			r.cancelled = true
+			cancelled := r.as(journal.HandlerCancelled)
+			cancelled.Error = errorText(context.Cause(r.context))
+			w.record(cancelled)
+		}
 	}
-	if !r.fenced {
-		r.fenced = true
-		r.process.world.record(r.as(journal.HandlerFenced))
-	}
-	return context.Cause(ctx)
+}
+
+func (w *World) handlerOver(r *running) {
+	w.handlers = slices.DeleteFunc(w.handlers, func(other *running) bool { return other == r })
 }
 
 // Effect performs a side effect outside the database under an idempotency key: a payment, a mail. The journal is the outside
@@ -128,8 +140,8 @@ func Effect(ctx context.Context, name, key string) error {
 	occurrence := w.reach(w.current, PointEffect)
 	w.strike(w.current, PointEffect, occurrence, faults.Before)
 	w.current.pause()
-	if err := r.note(ctx); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	performed := r.as(journal.EffectPerformed)
 	performed.Name, performed.Key = name, key
@@ -146,9 +158,9 @@ func Sleep(ctx context.Context, wait time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := r.note(ctx); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	r.process.world.current.sleep(ctx, max(0, wait), nil)
-	return r.note(ctx)
+	return context.Cause(ctx)
 }

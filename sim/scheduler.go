@@ -71,6 +71,7 @@ func (w *World) resume(t *task) {
 	defer func() { // also when the task ends its goroutine
 		w.current = nil
 		w.wakeCancelled()
+		w.watchContexts()
 	}()
 	t.next()
 }

@@ -74,7 +74,8 @@ type World struct {
 	lastOver time.Duration   // when the last of them was over
 
 	streams  []*stream
-	applied  int // entries of the model's oplog that are in the journal
+	handlers []*running // that run now
+	applied  int        // entries of the model's oplog that are in the journal
 	contexts []*task
 	closing  bool
 	ended    string

@@ -9,6 +9,8 @@ type Defect string
 
 // The planted bugs.
 const (
+	// StartUnchecked starts a handler without a last look at the lease (upstream weakness W7).
+	StartUnchecked Defect = "start-unchecked"
 	// SlotAfterClaim takes the concurrency slot only after the claim was answered (upstream bug F10).
 	SlotAfterClaim Defect = "slot-after-claim"
 	// NoRotation walks the topics always in the same order (upstream bug F12).
@@ -19,6 +21,8 @@ const (
 	RetentionSwapped Defect = "retention-swapped"
 	// NoHorizon moves the cursor to the newest event that was seen (upstream weakness W1).
 	NoHorizon Defect = "no-horizon"
+	// ScanAgeIgnored takes a scan for as new as the lease that was taken after it.
+	ScanAgeIgnored Defect = "scan-age-ignored"
 	// CursorFirst advances the cursor before the events are materialized.
 	CursorFirst Defect = "cursor-first"
 	// DateEarly gives a delivery its expiry date before the cursor has passed its event.

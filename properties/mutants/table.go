@@ -67,6 +67,20 @@ var All = []Mutant{
 			Position: faults.Before, Occurrence: 1, Span: 2 * time.Second,
 		}},
 	},
+	{
+		Name: "scan-age-ignored", What: "the cursor moves by a scan that was made long before its lease", Caught: "I1",
+		Workload: scenarios.Workload{Replicas: 1, Publishers: 2}, Defect: defect.ScanAgeIgnored, Seeds: 200,
+		Faults: []faults.Fault{
+			{
+				Kind: faults.Gap, Process: "publisher-2", Point: string(engine.PointPublish),
+				Position: faults.Before, Occurrence: 1, Span: 4 * time.Second,
+			},
+			{
+				Kind: faults.Stall, Process: "worker-1", Point: string(engine.PointDiscoveryScan),
+				Position: faults.Unanswered, Occurrence: 2, Span: 30 * time.Second,
+			},
+		},
+	},
 	notUnique(Mutant{
 		Name: "delivery-not-unique", What: "the unique index on group and event is missing, and a late discoverer is not refused", Caught: "I2",
 		Command: at(func(c store.Command) store.Command {
@@ -110,6 +124,24 @@ var All = []Mutant{
 		Name: "reap-takes-live", What: "the reaper does not ask whether the lease has expired", Caught: "I3",
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 10 * time.Second}}),
 		Command:  at(withoutFilter("$expr"), engine.PointReap),
+	},
+	{
+		Name: "start-unchecked", What: "a handler starts without a last look at the lease", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{}), Defect: defect.StartUnchecked,
+		Faults: []faults.Fault{{
+			Kind: faults.Freeze, Process: faults.AnyProcess, Point: string(engine.PointEventRead),
+			Position: faults.After, Occurrence: 1, Span: time.Minute,
+		}},
+	},
+	{
+		Name: "lease-shorter-than-believed", What: "the lease ends before its holder stops", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 45 * time.Second, Stubborn: true}}),
+		Faults:   []faults.Fault{stall(engine.PointAttemptHeartbeat, 2*time.Minute)},
+		Command: at(func(c store.Command) store.Command {
+			set, _ := get(c.Pipeline[0], "$set").(bson.D)
+			half := bson.D{{Key: "$add", Value: bson.A{"$$NOW", int64(15_000)}}}
+			return withPipeline(c, bson.D{{Key: "$set", Value: replaced(set, "lockedUntil", half)}})
+		}, engine.PointOrderClaim),
 	},
 	{
 		Name: "completion-without-status", What: "completion does not ask whether the attempt is still pending", Caught: "I4",

@@ -59,7 +59,7 @@ const (
 	// User code.
 	HandlerStarted  // Process, Task, Key: event, Name: topic, Group, Delivery, Number: attempt
 	HandlerEnded    // Process, Task, Key, Name, Group, Delivery, Number, Error
-	HandlerFenced   // Process, Task, Key, Name, Group, Delivery, Number: its context said that the lease is lost
+	HandlerCancelled   // Process, Task, Key, Name, Group, Delivery, Number: its context is done; Error: the cause
 	EffectPerformed // Process, Task, Name, Key: idempotency key, Delivery, Number: attempt
 	ErrorReported   // Process, Task, Error: what OnError got
 
@@ -75,7 +75,7 @@ var kindNames = [...]string{
 	ProcessThawed: "process-thawed", ProcessClosing: "process-closing", ProcessClosed: "process-closed",
 	Issued: "issued", Applied: "applied", Wrote: "wrote", Deleted: "deleted", Expired: "expired", Answered: "answered",
 	StreamOpened: "stream-opened", StreamFailed: "stream-failed", Notified: "notified", Withheld: "withheld",
-	HandlerStarted: "handler-started", HandlerEnded: "handler-ended", HandlerFenced: "handler-fenced",
+	HandlerStarted: "handler-started", HandlerEnded: "handler-ended", HandlerCancelled: "handler-cancelled",
 	EffectPerformed: "effect-performed", ErrorReported: "error-reported",
 	EngineOpened: "engine-opened", Subscribed: "subscribed",
 	FaultStruck: "fault-struck", RunStarted: "run-started", RunEnded: "run-ended",
