@@ -62,24 +62,38 @@ func (b *bounded) bound(s *State, subscription *Subscription) time.Duration {
 	for _, engine := range s.Engines {
 		lock, poll = max(lock, engine.LockTimeout), max(poll, engine.PollInterval)
 	}
+	if len(s.struck) == 0 && s.Forced == 0 {
+		lock = 0 // where nothing went wrong, no lease has to run out
+	}
 	sum := s.Forced
 	for _, other := range s.Subscriptions {
 		if other.Group != subscription.Group {
 			continue
 		}
-		attempts := time.Duration(other.MaxRetries + 1)
-		one := attempts*(2*lock+4*poll+b.longest) + s.delays(other)
 		for _, event := range s.Events {
 			if s.Deserves(other, event) {
-				sum += one
+				made := s.attemptsMade(other, event)
+				sum += 2*lock + time.Duration(made)*(2*lock+4*poll+b.longest) + other.delays(made-1)
 			}
 		}
 	}
 	return sum
 }
 
-func (s *State) delays(subscription *Subscription) (sum time.Duration) {
-	for n := range subscription.MaxRetries {
+// attemptsMade is how many attempts the group's delivery of the event has, at least one.
+func (s *State) attemptsMade(subscription *Subscription, event *Event) int {
+	made := 1
+	for _, delivery := range s.Deliveries {
+		if delivery.Group == subscription.Group && delivery.EventID == event.ID {
+			made = max(made, len(s.AttemptsOf(delivery.ID)))
+		}
+	}
+	return made
+}
+
+// delays sums the waits before so many retries.
+func (subscription *Subscription) delays(retries int) (sum time.Duration) {
+	for n := range retries {
 		sum += time.Duration(float64(subscription.RetryDelay) * math.Pow(subscription.Multiplier, float64(n)))
 	}
 	return sum

@@ -191,6 +191,13 @@ var All = []Mutant{
 		Swallow: func(c store.Command) (store.Reply, bool) { return store.Reply{}, c.Point == engine.PointReap },
 	},
 	{
+		Name: "order-lease-kept", What: "the ordering lease is not given back after an event", Caught: "I8",
+		Workload: topics(scenarios.TopicLoad{Events: 2}), Seeds: 20,
+		Swallow: func(c store.Command) (store.Reply, bool) {
+			return store.Reply{Matched: 1}, c.Point == engine.PointOrderRelease
+		},
+	},
+	{
 		Name: "slot-after-claim", What: "a concurrency slot is counted only after the claim was answered", Caught: "I9",
 		Workload: topics(scenarios.TopicLoad{
 			Events: 8, Do: scenarios.Work{Time: time.Second},
