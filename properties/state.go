@@ -42,6 +42,7 @@ type State struct {
 	claimers   map[string]Claimer
 	struck     map[int]bool
 	frozen     map[int]bool
+	thawed     map[int]time.Duration
 }
 
 // Change is a document before and after a write. Before is nil if it was inserted.
@@ -145,7 +146,7 @@ func newState(j *journal.Journal) *State {
 	return &State{
 		Journal: j,
 		events:  map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
-		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{},
+		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{}, thawed: map[int]time.Duration{},
 	}
 }
 
@@ -181,8 +182,10 @@ func (s *State) apply(event *journal.Event) {
 		s.LastFault = max(s.LastFault, event.Time+event.Span)
 	case journal.ProcessStarted:
 		s.lives[event.Process] = int(event.Number)
-	case journal.ProcessFrozen, journal.ProcessThawed:
-		s.frozen[event.Process] = event.Kind == journal.ProcessFrozen
+	case journal.ProcessFrozen:
+		s.frozen[event.Process] = true
+	case journal.ProcessThawed:
+		s.frozen[event.Process], s.thawed[event.Process] = false, event.Time
 	case journal.ProcessDied:
 		s.frozen[event.Process] = false
 		s.endHandlers(event.Process)
@@ -407,8 +410,11 @@ func (s *State) SubscriptionOf(group, topic string) *Subscription {
 	return nil
 }
 
-// Frozen tells whether the process is frozen now.
-func (s *State) Frozen(process int) bool { return s.frozen[process] }
+// Frozen tells whether the process is frozen, or thaws at this instant: its tasks may not have had their turn yet.
+func (s *State) Frozen(process int) bool {
+	thawed, was := s.thawed[process]
+	return s.frozen[process] || (was && thawed == s.Now)
+}
 
 // Struck tells whether a fault has struck the process.
 func (s *State) Struck(process int) bool { return s.struck[process] }
