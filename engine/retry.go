@@ -18,6 +18,9 @@ func (e *Engine) afterError(ctx context.Context, topic *topicState, delivery del
 	if e.defects.Has(defect.RetryAtMostOnce) && attempt.errorCode == CodeWorkerLost {
 		policy.delivery, policy.maxRetries = string(AtLeastOnce), attempt.number
 	}
+	if e.defects.Has(defect.GiveUpEarly) {
+		policy.maxRetries--
+	}
 	terminal := attempt.errorCode == CodeEventExpired ||
 		policy.delivery == string(AtMostOnce) ||
 		attempt.number > policy.maxRetries

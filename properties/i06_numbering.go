@@ -1,10 +1,14 @@
 package properties
 
-import "github.com/fencepost-sim/fencepost/sim/journal"
+import (
+	"time"
+
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
 
 var numbering = Property{
 	ID: "I6", Name: "numbering",
-	Statement: "Attempts are numbered from 1 without gaps, to at most one more than the retries; each follows a failed one, and none is made after the delivery has ended.",
+	Statement: "Attempts are numbered from 1 without gaps, to at most one more than the retries; each follows a failed one after the wait that the policy says, and none is made after the delivery has ended.",
 	New:       func() Checker { return &numbers{} },
 }
 
@@ -15,10 +19,16 @@ type numbers struct {
 }
 
 func (n *numbers) Observe(s *State, _ *journal.Event) {
-	if s.Attempt == nil || s.Attempt.Before != nil {
+	if s.Attempt == nil {
 		return
 	}
 	now := s.Attempt.After
+	if before := s.Attempt.Before; before != nil {
+		if before.Token == "" && now.Token != "" && s.Now < now.Due {
+			s.Violate("attempt %d of delivery %s is claimed %v before it is due", now.Number, now.DeliveryID, now.Due-s.Now)
+		}
+		return
+	}
 	delivery := s.DeliveryOf(now.DeliveryID)
 	if delivery != nil && delivery.Gone {
 		n.leftovers = append(n.leftovers, now)
@@ -31,13 +41,29 @@ func (n *numbers) Observe(s *State, _ *journal.Event) {
 	} else if len(earlier) > 0 && earlier[len(earlier)-1].Status != "error" {
 		s.Violate("delivery %s gets attempt %d although attempt %d is %s", now.DeliveryID, now.Number, now.Number-1, earlier[len(earlier)-1].Status)
 	}
-	if subscription := s.SubscriptionOf(now.Group, now.Topic); subscription != nil && now.Number > subscription.MaxRetries+1 {
-		s.Violate("delivery %s gets attempt %d; %d retries are allowed", now.DeliveryID, now.Number, subscription.MaxRetries)
+	if subscription := s.SubscriptionOf(now.Group, now.Topic); subscription != nil {
+		checkPolicy(s, subscription, earlier, now)
 	}
 	if delivery == nil {
 		s.Violate("attempt %d is made for delivery %s, which never was", now.Number, now.DeliveryID)
 	} else if delivery.Terminal() {
 		s.Violate("attempt %d is made for delivery %s, which has ended as %s", now.Number, now.DeliveryID, delivery.Status)
+	}
+}
+
+// checkPolicy compares a new attempt with what the group's policy says: how many there may be, and how long to wait.
+func checkPolicy(s *State, subscription *Subscription, earlier []*Attempt, now *Attempt) {
+	if now.Number > subscription.MaxRetries+1 {
+		s.Violate("delivery %s gets attempt %d; %d retries are allowed", now.DeliveryID, now.Number, subscription.MaxRetries)
+	}
+	if len(earlier) == 0 {
+		return
+	}
+	n := len(earlier)
+	wait := subscription.delays(n) - subscription.delays(n-1)
+	if due := earlier[n-1].EndedAt + wait; now.Due != due.Truncate(time.Millisecond) {
+		s.Violate("attempt %d of delivery %s is due at %v; attempt %d ended at %v, and the wait is %v",
+			now.Number, now.DeliveryID, now.Due, n, earlier[n-1].EndedAt, wait)
 	}
 }
 

@@ -4,7 +4,7 @@ import "github.com/fencepost-sim/fencepost/sim/journal"
 
 var truth = Property{
 	ID: "I14", Name: "truth",
-	Statement: "The recorded outcome of an attempt is what its handler did; a delivery ends as its last attempt did.",
+	Statement: "The recorded outcome of an attempt is what its handler did; a delivery ends as its last attempt did, and as an error only when no attempt is left.",
 	New:       func() Checker { return honest{} },
 }
 
@@ -63,8 +63,16 @@ func checkDelivery(s *State, delivery *Delivery) {
 		s.Violate("delivery %s ends as %s without an attempt", delivery.ID, delivery.Status)
 		return
 	}
-	if last := attempts[len(attempts)-1]; last.Status != delivery.Status {
+	last := attempts[len(attempts)-1]
+	if last.Status != delivery.Status {
 		s.Violate("delivery %s ends as %s; its last attempt is %s", delivery.ID, delivery.Status, last.Status)
+	}
+	subscription := s.SubscriptionOf(delivery.Group, delivery.Topic)
+	if delivery.Status != "error" || subscription == nil || subscription.AtMostOnce || last.Code == "event_expired" {
+		return
+	}
+	if last.Number <= subscription.MaxRetries {
+		s.Violate("delivery %s ends as error after attempt %d; %d retries are allowed", delivery.ID, last.Number, subscription.MaxRetries)
 	}
 }
 

@@ -102,6 +102,7 @@ type Attempt struct {
 	Token        string
 	LockedUntil  time.Duration // true virtual time by the database's clock
 	Due          time.Duration
+	EndedAt      time.Duration // as recorded
 	Expires      bson.DateTime
 	Gone         bool
 }
@@ -354,6 +355,7 @@ func (s *State) wroteAttempt(event *journal.Event) {
 		ID: event.Key, DeliveryID: text(d, "deliveryId"), EventID: text(d, "eventId"), Group: text(d, "consumerGroup"),
 		Topic: text(d, "topic"), Number: integer(d, "attempt"), Status: text(d, "status"), Token: text(d, "lockToken"),
 		LockedUntil: s.virtual(value(d, "lockedUntil")), Due: s.virtual(value(d, "nextAttemptAt")),
+		EndedAt: s.virtual(value(d, "endedAt")),
 	}
 	now.Expires, _ = value(d, "expiresAt").(bson.DateTime)
 	if failure, ok := value(d, "error").(bson.D); ok {

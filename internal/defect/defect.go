@@ -27,6 +27,8 @@ const (
 	CursorFirst Defect = "cursor-first"
 	// DateEarly gives a delivery its expiry date before the cursor has passed its event.
 	DateEarly Defect = "date-early"
+	// GiveUpEarly ends a delivery one attempt before its retries are used up.
+	GiveUpEarly Defect = "give-up-early"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.
 	RetryAtMostOnce Defect = "retry-at-most-once"
 )

@@ -170,6 +170,11 @@ var All = []Mutant{
 		}, engine.PointAttemptRetry),
 	},
 	{
+		Name: "retry-too-early", What: "an attempt is claimed before it is due", Caught: "I6",
+		Workload: topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{FailFirst: 1}}),
+		Command:  at(withoutFilter("$expr"), engine.PointAttemptClaim),
+	},
+	{
 		Name: "head-skipped", What: "an ordered topic goes on with the next event while the head waits for its retry", Caught: "I7",
 		Workload: topics(scenarios.TopicLoad{Events: 2, Do: scenarios.Work{FailFirst: 1}}), Seeds: 50,
 		Command: at(withoutFilter("deliveryId"), engine.PointOrderClaim),
@@ -272,6 +277,10 @@ var All = []Mutant{
 				bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "success"}}}})
 			return c
 		}, engine.PointAttemptFail),
+	},
+	{
+		Name: "give-up-early", What: "the last retry is not made", Caught: "I14",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 9}}), Defect: defect.GiveUpEarly,
 	},
 	{
 		Name: "heartbeat-dropped", What: "heartbeats are not sent, and taken for answered", Caught: "I14",
