@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // shortestHeartbeat keeps tiny lock timeouts from becoming a busy loop.
@@ -19,6 +20,9 @@ func (x *execution) heartbeat() {
 	interval := max(shortestHeartbeat, e.options.LockTimeout/3)
 	next := e.host.Monotonic() + interval
 	for !x.finished && !x.lost {
+		if e.closing && e.defects.Has(defect.CloseStopsHeartbeat) {
+			return
+		}
 		if left := next - e.host.Monotonic(); left > 0 {
 			x.signal.Wait(context.Background(), left)
 			continue

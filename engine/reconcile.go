@@ -108,7 +108,7 @@ func (e *Engine) repairDelivery(ctx context.Context, delivery deliveryDocument, 
 }
 
 // repairUndated sets the retention dates of ended deliveries that have none, the next few in each pass: some may have to
-// wait for the cursor.
+// wait for the cursor. That another replica has moved it, this process learns with its next discovery.
 func (e *Engine) repairUndated(ctx context.Context) (repaired bool, err error) {
 	if e.options.HistoryRetention == KeepForever {
 		return false, nil
@@ -135,27 +135,9 @@ func (e *Engine) repairUndated(ctx context.Context) (repaired bool, err error) {
 	}
 	var failures []error
 	for _, delivery := range deliveries {
-		if err := e.refreshCursor(ctx, delivery); err != nil {
-			failures = append(failures, err)
-			continue
-		}
 		dated, err := e.dateDelivery(ctx, delivery)
 		repaired = repaired || dated
 		failures = append(failures, err)
 	}
 	return repaired, errors.Join(failures...)
-}
-
-// refreshCursor reads the group's cursor again if the one that this process remembers has not passed the delivery's event:
-// another replica may have moved it.
-func (e *Engine) refreshCursor(ctx context.Context, delivery deliveryDocument) error {
-	topic := e.topicState(delivery.topic)
-	if topic.cursor.passed(delivery.sequence, delivery.eventID) {
-		return nil
-	}
-	stored, err := e.findSubscription(ctx, delivery.topic)
-	if err == nil && stored != nil {
-		topic.cursor = decodeSubscription(stored).cursor
-	}
-	return err
 }

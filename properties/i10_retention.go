@@ -1,20 +1,21 @@
 package properties
 
-import "github.com/fencepost-sim/fencepost/sim/journal"
+import (
+	"slices"
+
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
 
 var retention = Property{
 	ID: "I10", Name: "retention",
 	Statement: "Nothing carries an expiry date before its delivery has ended, and an ended delivery and its attempts carry the same one.",
-	New:       func() Checker { return &dated{} },
+	New:       func() Checker { return dated{} },
 }
 
-type dated struct {
-	on bool // some delivery had a date
-}
+type dated struct{}
 
-func (d *dated) Observe(s *State, _ *journal.Event) {
+func (dated) Observe(s *State, _ *journal.Event) {
 	if c := s.Delivery; c != nil && c.After.Expires != 0 {
-		d.on = true
 		if !c.After.Terminal() {
 			s.Violate("delivery %s is pending and carries an expiry date", c.After.ID)
 		}
@@ -26,9 +27,9 @@ func (d *dated) Observe(s *State, _ *journal.Event) {
 	}
 }
 
-func (d *dated) Finish(s *State) {
-	if !d.on {
-		return // retention is off
+func (dated) Finish(s *State) {
+	if !slices.ContainsFunc(s.Engines, func(e *Engine) bool { return e.Retention }) {
+		return
 	}
 	for _, delivery := range s.Deliveries {
 		if !delivery.Terminal() || delivery.Gone {

@@ -1,16 +1,24 @@
 package properties
 
-import "github.com/fencepost-sim/fencepost/sim/journal"
+import (
+	"strings"
+
+	"github.com/fencepost-sim/fencepost/sim/journal"
+)
 
 var truth = Property{
 	ID: "I14", Name: "truth",
-	Statement: "The recorded outcome of an attempt is what its handler did; a delivery ends as its last attempt did, and as an error only when no attempt is left.",
+	Statement: "The recorded outcome of an attempt is what its handler did; a delivery ends as its last attempt did, and as an error only when no attempt is left. Nobody loses a lease without cause.",
 	New:       func() Checker { return honest{} },
 }
 
 type honest struct{}
 
-func (honest) Observe(s *State, _ *journal.Event) {
+func (honest) Observe(s *State, event *journal.Event) {
+	if event.Kind == journal.HandlerCancelled && strings.Contains(event.Error, "lease lost") && s.Forced == 0 && !s.Struck(event.Process) {
+		s.Violate("the handler of attempt %d of delivery %s is told that its lease is lost; %s lives and nothing was done to it",
+			event.Number, event.Delivery, s.Journal.ProcessName(event.Process))
+	}
 	if c := s.Attempt; c != nil && c.Before != nil && c.Before.Status == "pending" && c.After.Status != "pending" {
 		checkAttempt(s, c.After)
 	}

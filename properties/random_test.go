@@ -69,6 +69,7 @@ func drawWorkload(t *rapid.T) scenarios.Workload {
 		DiscoveryBatch: rapid.IntRange(1, 3).Draw(t, "discovery batch"),
 		ReconcileBatch: rapid.IntRange(1, 3).Draw(t, "reconcile batch"),
 	}
+	w.RollAt = rapid.SampledFrom([]time.Duration{0, 0, 500 * time.Millisecond, w.LockTimeout}).Draw(t, "roll at")
 	w.PollInterval = rapid.SampledFrom([]time.Duration{w.LockTimeout / 5, 3 * time.Second}).Draw(t, "poll interval")
 	w.HistoryRetention = rapid.SampledFrom([]time.Duration{0, engine.KeepForever, 2 * time.Second}).Draw(t, "history retention")
 	for i := range rapid.IntRange(1, 2).Draw(t, "topics") {

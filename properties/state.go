@@ -134,6 +134,7 @@ type Engine struct {
 	Prefix        string
 	LockTimeout   time.Duration
 	PollInterval  time.Duration
+	Retention     bool    // history expires
 	Limits        []Limit // by topic
 }
 
@@ -193,6 +194,7 @@ func (s *State) apply(event *journal.Event) {
 	case journal.EngineOpened:
 		s.Engines = append(s.Engines, &Engine{
 			Process: event.Process, Life: s.lives[event.Process], Group: event.Group, Prefix: event.Name,
+			Retention:   event.Key != journal.KeepForever,
 			LockTimeout: event.Span, PollInterval: time.Duration(event.Number) * time.Millisecond,
 		})
 	case journal.Subscribed:

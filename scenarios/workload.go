@@ -40,6 +40,8 @@ type Workload struct {
 	PublishAt time.Duration
 	// Latest makes new subscriptions begin with what is published after them. Default: with the oldest event.
 	Latest bool
+	// RollAt is when worker-1 closes although the others go on, as in a rolling deployment. Default: never.
+	RollAt time.Duration
 	// StayFor is how long the processes go on after everything is delivered. Default 0.
 	StayFor time.Duration
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
@@ -150,6 +152,13 @@ func (w Workload) consume(ctx context.Context, p *sim.Process) error {
 			return err
 		}
 	}
+	if w.RollAt == 0 || p.Name() != "worker-1" || w.Replicas == 1 {
+		return nil
+	}
+	if err := p.Sleep(ctx, w.RollAt-p.World().Now()); err != nil {
+		return err
+	}
+	p.Close()
 	return nil
 }
 

@@ -187,9 +187,16 @@ func (p *Process) Open(ctx context.Context, options engine.Options) (*engine.Eng
 	settings := eng.Options()
 	w.record(journal.Event{
 		Kind: journal.EngineOpened, Process: p.index, Group: settings.ConsumerGroup, Name: settings.CollectionPrefix,
-		Span: settings.LockTimeout, Number: settings.PollInterval.Milliseconds(),
+		Span: settings.LockTimeout, Number: settings.PollInterval.Milliseconds(), Key: retentionText(settings.HistoryRetention),
 	})
 	return eng, nil
+}
+
+func retentionText(retention time.Duration) string {
+	if retention == engine.KeepForever {
+		return journal.KeepForever
+	}
+	return retention.String()
 }
 
 // Store returns the connection of this process to the database, with the world's decoration.
@@ -208,6 +215,13 @@ func (p *Process) close() {
 	}
 	p.world.record(journal.Event{Kind: journal.ProcessClosing, Process: p.index})
 	p.world.spawn(p, "close", p.closeEngines)
+}
+
+// Close closes the engines of the process in order and waits for that, as a program does that is told to stop. It is called by the
+// main function.
+func (p *Process) Close() {
+	p.world.record(journal.Event{Kind: journal.ProcessClosing, Process: p.index})
+	p.closeEngines()
 }
 
 func (p *Process) closeEngines() {

@@ -17,6 +17,8 @@ const (
 	NoRotation Defect = "no-rotation"
 	// CloseWithoutDrain lets Close return while handlers run.
 	CloseWithoutDrain Defect = "close-without-drain"
+	// CloseStopsHeartbeat lets leases run out as soon as closing begins (upstream bug F8).
+	CloseStopsHeartbeat Defect = "close-stops-heartbeat"
 	// RetentionSwapped dates the delivery before its attempts.
 	RetentionSwapped Defect = "retention-swapped"
 	// NoHorizon moves the cursor to the newest event that was seen (upstream weakness W1).

@@ -279,6 +279,13 @@ var All = []Mutant{
 		}, engine.PointAttemptFail),
 	},
 	{
+		Name: "close-stops-heartbeat", What: "a closing process lets the leases of its handlers run out", Caught: "I14",
+		Workload: scenarios.Workload{Replicas: 2, RollAt: 5 * time.Second, Topics: []scenarios.TopicLoad{
+			{Events: 4, Options: unordered, Do: scenarios.Work{Time: 80 * time.Second}},
+		}},
+		Defect: defect.CloseStopsHeartbeat, Seeds: 20,
+	},
+	{
 		Name: "give-up-early", What: "the last retry is not made", Caught: "I14",
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 9}}), Defect: defect.GiveUpEarly,
 	},

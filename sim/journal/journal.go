@@ -53,15 +53,15 @@ const (
 	Withheld     // Process, Key, Name: dropped, delayed or duplicated; Span
 
 	// Engines.
-	EngineOpened // Process, Group, Name: collection prefix, Span: lock timeout, Number: poll interval in milliseconds
+	EngineOpened // Process, Group, Name: collection prefix, Span: lock timeout, Number: poll interval in milliseconds, Key: history retention
 	Subscribed   // Process, Group, Name: topic, Number: most handlers at once in this process
 
 	// User code.
-	HandlerStarted  // Process, Task, Key: event, Name: topic, Group, Delivery, Number: attempt
-	HandlerEnded    // Process, Task, Key, Name, Group, Delivery, Number, Error
-	HandlerCancelled   // Process, Task, Key, Name, Group, Delivery, Number: its context is done; Error: the cause
-	EffectPerformed // Process, Task, Name, Key: idempotency key, Delivery, Number: attempt
-	ErrorReported   // Process, Task, Error: what OnError got
+	HandlerStarted   // Process, Task, Key: event, Name: topic, Group, Delivery, Number: attempt
+	HandlerEnded     // Process, Task, Key, Name, Group, Delivery, Number, Error
+	HandlerCancelled // Process, Task, Key, Name, Group, Delivery, Number: its context is done; Error: the cause
+	EffectPerformed  // Process, Task, Name, Key: idempotency key, Delivery, Number: attempt
+	ErrorReported    // Process, Task, Error: what OnError got
 
 	// Faults and the run.
 	FaultStruck // Process, Task, Point, Name: the fault as text; Span
@@ -87,6 +87,9 @@ func (k Kind) String() string {
 	}
 	return "unknown"
 }
+
+// KeepForever is the history retention of an engine that keeps history for ever, in its EngineOpened event.
+const KeepForever = "keep forever"
 
 // Event is one thing that happened. Which fields are filled depends on its kind; documents are
 // immutable.
