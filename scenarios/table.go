@@ -98,6 +98,23 @@ var All = []Scenario{
 		},
 	},
 	{
+		Name:  "failed-reads",
+		Title: "the reads between the claim and the handler fail",
+		Story: "The reply to the read of the delivery is lost, and then that to the read of the event. Neither is the handler's failure: each time the " +
+			"worker gives the attempt back, and no attempt is spent, also under at-most-once.",
+		Faults: []faults.Fault{
+			{
+				Kind: faults.LoseReply, Process: faults.AnyProcess, Point: string(engine.PointAttemptDelivery),
+				Position: faults.Unanswered, Occurrence: 1,
+			},
+			{
+				Kind: faults.LoseReply, Process: faults.AnyProcess, Point: string(engine.PointEventRead),
+				Position: faults.Unanswered, Occurrence: 1,
+			},
+		},
+		Expect: once,
+	},
+	{
 		Name:  "visibility-gap",
 		Title: "an event becomes visible after a later one",
 		Story: "The database has stamped the first event, and makes it visible 2 s later, when the second has long been seen. The " +
