@@ -7,7 +7,6 @@ package properties
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fencepost-sim/fencepost/sim/journal"
@@ -43,18 +42,6 @@ func (v Violation) String() string {
 var All = []Property{
 	noLoss, uniqueness, fencing, terminal, atMostOnce, numbering, ordering, recovery, concurrency, retention, acknowledged,
 	fairness, closing, truth,
-}
-
-// Lookup returns the property with the ID or name.
-func Lookup(name string) (Property, error) {
-	names := make([]string, len(All))
-	for i, property := range All {
-		if strings.EqualFold(property.ID, name) || property.Name == name {
-			return property, nil
-		}
-		names[i] = property.ID + " " + property.Name
-	}
-	return Property{}, fmt.Errorf("properties: unknown property %q; allowed: %s", name, strings.Join(names, ", "))
 }
 
 // Verdict is what one property said of a run.

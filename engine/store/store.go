@@ -96,9 +96,9 @@ type Reply struct {
 // Store runs commands. Implementations are safe for use by several tasks at once. Both methods may block; in a
 // simulation they give way to other tasks.
 //
-// An error is an *Error when the server answered with one. Any other error means that the
-// outcome is unknown: the command may have been applied or not. Where
-// that matters the protocol reads back its own token instead of guessing.
+// An error that wraps ErrUnknownOutcome says nothing about whether the command was applied, also when it is an *Error as well (a write
+// concern that was not met, for example): ask for it first. Where it matters the protocol reads back its own token
+// instead of guessing. Any other *Error means that the server refused the command.
 type Store interface {
 	Run(ctx context.Context, command Command) (Reply, error)
 	// Watch opens a change stream for inserts into the collection. The pipeline, which may be empty, is

@@ -8,8 +8,6 @@ package mutants
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
@@ -131,17 +129,4 @@ func (m *Mutant) violations(run *scenarios.Run) (found *properties.Violation, id
 		}
 	}
 	return found, ids
-}
-
-// Lookup returns the mutant with the name. The error lists the names.
-func Lookup(name string) (*Mutant, error) {
-	i := slices.IndexFunc(All, func(m Mutant) bool { return m.Name == name })
-	if i < 0 {
-		names := make([]string, len(All))
-		for i := range All {
-			names[i] = All[i].Name
-		}
-		return nil, fmt.Errorf("mutants: unknown mutant %q; allowed: %s", name, strings.Join(names, ", "))
-	}
-	return &All[i], nil
 }
