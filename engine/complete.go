@@ -39,7 +39,7 @@ func (x *execution) closeLeftover(ctx context.Context, delivery string) error {
 
 // complete writes the attempt's outcome, fenced by status and token: only who holds the lease can write it, once.
 //
-// When the outcome of the write itself is unknown it is sent again until the lease has run out, and if it then matches
+// When the outcome of the write itself is unknown it is sent again for a lock timeout, and if it then matches
 // nothing, our own token is read back to learn whether an earlier sending was applied (W8). A failing database never
 // becomes a failed handler.
 func (x *execution) complete(point store.Point, status string, why *failure) (attemptDocument, error) {
@@ -49,6 +49,8 @@ func (x *execution) complete(point store.Point, status string, why *failure) (at
 		Filter:   x.fence(),
 		Pipeline: completion(status, why),
 	}
+	// Not until x.deadline: heartbeats that get through would push that away for ever.
+	until := e.host.Monotonic() + e.options.LockTimeout
 	for try := 0; ; try++ {
 		reply, err := e.run(e.context, command)
 		switch {
@@ -58,7 +60,7 @@ func (x *execution) complete(point store.Point, status string, why *failure) (at
 			return x.verify(status, why)
 		case err == nil:
 			return attemptDocument{}, x.leaseLost("its outcome was fenced out: " + status)
-		case e.context.Err() != nil || e.host.Monotonic() >= x.deadline:
+		case e.context.Err() != nil || e.host.Monotonic() >= until:
 			return attemptDocument{}, err
 		}
 		e.report(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -122,7 +123,7 @@ func decode[T any](group string, stored eventDocument, attempt attemptDocument) 
 }
 
 func checkTopic(name string) error {
-	if name == "" {
+	if strings.TrimSpace(name) == "" {
 		return &ConfigurationError{"topic", name, "a name that is not blank; make topics with NewTopic"}
 	}
 	return nil

@@ -23,6 +23,9 @@ type request struct {
 	save     string
 }
 
+// mostRuns is how many seeds one sweep takes; more would not fit into memory.
+const mostRuns = 1_000_000
+
 func parseRequest(args []string, out, problems io.Writer) (*request, error) {
 	flags := flag.NewFlagSet("simrun", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -42,8 +45,8 @@ func parseRequest(args []string, out, problems io.Writer) (*request, error) {
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("%w: %q; allowed: list, replay FILE, --scenario NAME", errUsage, flags.Arg(0))
 	}
-	if *runs < 1 {
-		return nil, fmt.Errorf("%w: --runs is %d; allowed: 1 and more", errUsage, *runs)
+	if *runs < 1 || *runs > mostRuns {
+		return nil, fmt.Errorf("%w: --runs is %d; allowed: 1 to %d", errUsage, *runs, mostRuns)
 	}
 	r := &request{seed: *seed, runs: *runs, json: *asJSON, save: *save}
 	var err error
