@@ -211,6 +211,15 @@ func stringField(document bson.D, key string) string {
 	return ""
 }
 
+// list makes an array of one value of each item, for $in and $nin.
+func list[T any](items []T, value func(T) string) bson.A {
+	values := make(bson.A, len(items))
+	for i, item := range items {
+		values[i] = value(item)
+	}
+	return values
+}
+
 // integer reads a number that a TypeScript replica may have stored as any BSON number.
 func integer(value any) int64 {
 	switch n := value.(type) {

@@ -67,10 +67,7 @@ func (e *Engine) scanLate(ctx context.Context, topic *topicState) ([]eventDocume
 	if len(seen) == 0 || e.defects.Has(defect.NoHorizon) {
 		return nil, nil
 	}
-	ids := make(bson.A, len(seen))
-	for i, event := range seen {
-		ids[i] = event.eventID
-	}
+	ids := list(seen, func(event cursor) string { return event.eventID })
 	return e.findEvents(ctx, PointDiscoveryLate, bson.D{
 		is("topic", topic.name),
 		is("sequence", bson.D{is("$lte", seen[len(seen)-1].sequence)}),
@@ -115,10 +112,7 @@ func (e *Engine) unknownEvents(ctx context.Context, events []eventDocument) ([]e
 	if len(events) == 0 {
 		return nil, nil
 	}
-	ids := make(bson.A, len(events))
-	for i, event := range events {
-		ids[i] = event.id
-	}
+	ids := list(events, func(event eventDocument) string { return event.id })
 	reply, err := e.run(ctx, store.Command{
 		Point: PointDiscoveryKnown, Kind: store.Find, Collection: e.collections.deliveries,
 		Filter:     bson.D{is("consumerGroup", e.options.ConsumerGroup), is("eventId", bson.D{is("$in", ids)})},

@@ -21,10 +21,7 @@ func (e *Engine) sweep(ctx context.Context) error {
 	if err != nil || len(overdue) == 0 {
 		return err
 	}
-	ids := make(bson.A, len(overdue))
-	for i, attempt := range overdue {
-		ids[i] = attempt.deliveryID
-	}
+	ids := list(overdue, func(attempt attemptDocument) string { return attempt.deliveryID })
 	reply, err := e.run(ctx, store.Command{
 		Point: PointLeftoverDeliveries, Kind: store.Find, Collection: e.collections.deliveries,
 		Filter: bson.D{is("_id", bson.D{is("$in", ids)})},

@@ -11,7 +11,7 @@ import (
 // claimOrdered takes the attempt of the topic's head, the oldest delivery that has not ended, under the topic's ordering
 // lease: crash windows 11 to 13. It never skips the head, so an event that waits for its retry holds up the topic.
 func (e *Engine) claimOrdered(ctx context.Context, topic *topicState, owner string) (*execution, error) {
-	// Without a head that is due there is no need for the lease (upstream took and gave it back on every poll).
+	// Without a head there is no need for the lease. Whether its attempt is due, only the claim asks.
 	head, err := e.head(ctx, topic, PointOrderPeek)
 	if err != nil || head == nil {
 		return nil, err

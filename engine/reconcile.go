@@ -65,10 +65,7 @@ func (e *Engine) repairPending(ctx context.Context, pending []deliveryDocument) 
 	if len(pending) == 0 {
 		return false, nil
 	}
-	ids := make(bson.A, len(pending))
-	for i, delivery := range pending {
-		ids[i] = delivery.id
-	}
+	ids := list(pending, func(delivery deliveryDocument) string { return delivery.id })
 	reply, err := e.run(ctx, store.Command{
 		Point: PointReconcileAttempts, Kind: store.Find, Collection: e.collections.history,
 		Filter: bson.D{is("deliveryId", bson.D{is("$in", ids)})},

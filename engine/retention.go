@@ -55,7 +55,7 @@ func (e *Engine) expireDelivery(ctx context.Context, delivery deliveryDocument, 
 	return err
 }
 
-// expireAttempts dates every attempt of an ended delivery, whatever its status, so that left-overs go with it (W23).
+// expireAttempts dates the attempts of an ended delivery that have ended; one that is left over is dated when it is ended (W23).
 func (e *Engine) expireAttempts(ctx context.Context, deliveryID string, ended bson.DateTime) error {
 	if e.options.HistoryRetention == KeepForever {
 		return nil

@@ -31,7 +31,6 @@ type Process struct {
 	started     time.Duration
 	dead        bool
 	frozen      bool
-	panicked    string
 	tasks       []*task
 	parked      []*task // ready, but frozen
 	engines     []*engine.Engine
@@ -70,7 +69,7 @@ func (p *Process) Incarnation() int { return p.incarnation }
 func (p *Process) start() {
 	w := p.world
 	p.incarnation++
-	p.dead, p.frozen, p.panicked = false, false, ""
+	p.dead, p.frozen = false, false
 	p.started, p.engines, p.tasks, p.parked = w.now, nil, nil, nil
 	p.instance = &instance{process: p}
 	p.ids = newRandom(w.config.Seed, uint64(p.index)<<16|uint64(p.incarnation))

@@ -47,21 +47,18 @@ func (w *World) spawn(p *Process, name string, run func()) *task {
 }
 
 // body runs the task and ends it, whatever it does. A killed task ends here, without a word; a panic that
-// nobody recovered ends the process, as it would in production.
+// nobody recovered ends the process, as it would in production; runtime.Goexit ends the task and nothing else.
 func (t *task) body(run func()) {
 	var crashed string
-	finished := false
 	defer func() {
 		if value := recover(); value != nil {
 			if _, killed := value.(host.Killed); !killed {
 				crashed = fmt.Sprintf("panic: %v\n%s", value, debug.Stack())
 			}
 		}
-		_ = finished // false without a panic: runtime.Goexit, which ends the task and nothing else
 		t.end(crashed)
 	}()
 	run()
-	finished = true
 }
 
 func (t *task) end(crashed string) {
@@ -74,7 +71,6 @@ func (t *task) end(crashed string) {
 	}
 	w.record(journal.Event{Kind: journal.TaskEnded, Process: p.index, Task: t.id, Error: firstLine(crashed)})
 	if crashed != "" {
-		p.panicked = crashed
 		w.after(0, func() { p.kill("panic", superviseAfter) })
 	}
 }
