@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -9,9 +10,11 @@ import (
 	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
-// acquire leases one attempt that is due, trying the topics in turn. It returns nil if there is none.
+// acquire leases one attempt that is due, trying the topics in turn. It returns nil if there is none. The trouble of one topic is
+// not the others': the errors say what could not be looked at, also if there is an execution.
 func (e *Engine) acquire(ctx context.Context, owner string) (*execution, error) {
-	for _, topic := range e.rotated() {
+	var failures error
+	for _, topic := range e.rotated(&e.claimTurn) {
 		if topic.running >= topic.options.MaxConcurrency {
 			continue
 		}
@@ -23,18 +26,16 @@ func (e *Engine) acquire(ctx context.Context, owner string) (*execution, error) 
 			claim = e.claimOrdered
 		}
 		execution, err := claim(ctx, topic, owner)
+		failures = errors.Join(failures, err)
 		if e.defects.Has(defect.SlotAfterClaim) {
 			topic.running++
 		}
 		if execution != nil {
-			return execution, nil
+			return execution, failures
 		}
 		topic.running--
-		if err != nil {
-			return nil, err
-		}
 	}
-	return nil, nil
+	return nil, failures
 }
 
 // claimUnordered takes any attempt of the topic that is due. Crash windows 9 and 10.
@@ -111,7 +112,6 @@ func (x *execution) admit(ctx context.Context) error {
 func (x *execution) refuse(ctx context.Context) {
 	x.refused = true
 	x.engine.report(x.engine.releaseToken(ctx, x.topic, x.token))
-	x.engine.wakeWorkers()
 }
 
 // releaseToken takes the lock from whatever pending attempt carries the token. It is fenced by the token, so an attempt that

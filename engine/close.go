@@ -20,9 +20,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 
 func (e *Engine) close(ctx context.Context) error {
 	e.closing = true
-	if e.stopStream != nil {
-		e.stopStream(ErrClosed)
-	}
+	e.stop(ErrClosed)
 	e.wakeWorkers()
 	e.wakeCoordinator()
 	if e.inHandler(ctx) || e.defects.Has(defect.CloseWithoutDrain) {

@@ -11,21 +11,21 @@ import (
 )
 
 // succeed acknowledges the attempt, then ends the delivery: crash windows 18 to 20.
-func (x *execution) succeed() {
+func (x *execution) succeed() error {
 	ended, err := x.complete(PointAttemptSucceed, statusSuccess, nil)
 	if err == nil {
 		_, err = x.engine.finishSuccess(x.engine.context, ended)
 	}
-	x.engine.report(err)
+	return err
 }
 
 // fail records why the attempt failed, then creates the next one or ends the delivery: crash windows 22 to 27.
-func (x *execution) fail(why failure) {
+func (x *execution) fail(why failure) error {
 	ended, err := x.complete(PointAttemptFail, statusError, &why)
 	if err == nil {
 		_, err = x.engine.afterError(x.engine.context, x.topic, x.delivery, ended)
 	}
-	x.engine.report(err)
+	return err
 }
 
 // closeLeftover ends a claimed attempt that must not run because its delivery has ended or is gone.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -28,25 +29,26 @@ type Engine struct {
 	context context.Context // of all database calls and handlers; cancelled when Close gives up waiting
 	cancel  context.CancelCauseFunc
 
-	topics   []*topicState // in the order of subscription; never iterated as a map
-	rotation int           // where the next walk over topics begins, so that none comes first for ever
+	topics     []*topicState // in the order of subscription; never iterated as a map
+	claimTurn  rotation
+	searchTurn rotation
 
-	work        host.Signal // for workers
-	workReady   bool        // there may be something to claim
-	news        host.Signal // for the coordinator
-	newsReady   bool        // there may be something to discover
-	nextDue     time.Duration
-	hasNextDue  bool
-	nextRecover time.Duration // monotonic time of the next recovery pass
-	scanFrom    string        // event id after which the next recovery pass goes on
-	sweptTo     string        // attempt id after which the next pass over overdue attempts goes on
-	nextSweep   time.Duration // monotonic time of the next such pass
-	undatedFrom string        // delivery id after which the next pass over undated deliveries goes on
+	work        host.Signal     // for workers
+	workReady   bool            // there may be something to claim
+	news        host.Signal     // for the coordinator
+	newsReady   bool            // there may be something to discover
+	nextPass    time.Duration   // monotonic time of the next full pass of the coordinator
+	due         []time.Duration // monotonic times at which a retry of this process falls due, ascending
+	scanFrom    string          // event id after which the next recovery pass goes on
+	sweptTo     string          // attempt id after which the next pass over overdue attempts goes on
+	nextSweep   time.Duration   // monotonic time of the next such pass
+	undatedFrom string          // delivery id after which the next pass over undated deliveries goes on
 
 	closing     bool
+	open        context.Context // of what ends as soon as closing begins: the change stream, and pauses after errors
+	stop        context.CancelCauseFunc
 	tasks       int // running tasks
 	idle        host.Signal
-	stopStream  context.CancelCauseFunc
 	streamsOkay bool
 }
 
@@ -91,6 +93,7 @@ func Open(ctx context.Context, options Options) (*Engine, error) {
 		},
 	}
 	e.context, e.cancel = context.WithCancelCause(context.Background())
+	e.open, e.stop = context.WithCancelCause(e.context)
 	e.host.Enter(func() {
 		if err = e.prepare(ctx); err == nil {
 			e.start()
@@ -113,9 +116,7 @@ func (e *Engine) start() {
 		e.task(fmt.Sprintf("worker-%d", i+1), e.workLoop)
 	}
 	if e.streamsOkay {
-		ctx, stop := context.WithCancelCause(e.context)
-		e.stopStream = stop
-		e.task("stream", func() { e.listen(ctx) })
+		e.task("stream", e.listen)
 	}
 }
 
@@ -161,19 +162,26 @@ func (e *Engine) report(err error) {
 	})
 }
 
-// supervise runs one pass of a loop and turns a panic into a report: a worker never dies silently.
-func (e *Engine) supervise(pass func() error) {
-	var err error
-	func() {
-		defer func() {
-			if value := recover(); value != nil {
-				host.Rethrow(value)
-				err = fmt.Errorf("fencepost: panic in the engine: %s", describe(value))
-			}
-		}()
-		err = pass()
+// supervise runs one pass of a loop, reports its error, and turns a panic into an error: a worker never dies silently.
+func (e *Engine) supervise(pass func() error) (err error) {
+	defer func() { e.report(err) }()
+	defer func() {
+		if value := recover(); value != nil {
+			host.Rethrow(value)
+			err = fmt.Errorf("fencepost: panic in the engine: %s", describe(value))
+		}
 	}()
-	e.report(err)
+	return pass()
+}
+
+// shortestPause is the least that a loop waits after an error.
+const shortestPause = 10 * time.Millisecond
+
+// pauseAfter waits before a loop that has failed so many times in a row tries again, so that a database that refuses or does not
+// answer is not asked without pause: at first for a fraction of the poll interval, in the end for all of it.
+func (e *Engine) pauseAfter(failures int) {
+	first := max(shortestPause, e.options.PollInterval/64)
+	_ = e.host.Sleep(e.open, min(e.options.PollInterval, first<<min(failures-1, 6)))
 }
 
 // wakeWorkers says that there may be something to claim.
@@ -191,14 +199,34 @@ func (e *Engine) wakeCoordinator() {
 // dueIn says that something becomes claimable after the duration, so that a retry need not wait for a poll.
 func (e *Engine) dueIn(wait time.Duration) {
 	due := e.host.Monotonic() + wait
-	if !e.hasNextDue || due < e.nextDue {
-		e.nextDue, e.hasNextDue = due, true
+	at, known := slices.BinarySearch(e.due, due)
+	if known {
+		return
+	}
+	if e.due = slices.Insert(e.due, at, due); at == 0 {
 		e.news.Broadcast()
 	}
 }
 
+// fallDue wakes the workers if something has become claimable by now.
+func (e *Engine) fallDue() {
+	now := e.host.Monotonic()
+	ahead := slices.IndexFunc(e.due, func(due time.Duration) bool { return due > now })
+	if ahead < 0 {
+		ahead = len(e.due)
+	}
+	if ahead > 0 {
+		e.due = slices.Delete(e.due, 0, ahead)
+		e.wakeWorkers()
+	}
+}
+
+// rotation is where the next walk over the topics begins, so that none comes first for ever. Each loop has its own: loops that
+// shared one could fall into step, and always begin with the same topic.
+type rotation int
+
 // rotated lists the subscribed topics, beginning at another one each time.
-func (e *Engine) rotated() []*topicState {
+func (e *Engine) rotated(turn *rotation) []*topicState {
 	subscribed := make([]*topicState, 0, len(e.topics))
 	for _, topic := range e.topics {
 		if topic.subscribed {
@@ -209,9 +237,9 @@ func (e *Engine) rotated() []*topicState {
 		return nil
 	}
 	if !e.defects.Has(defect.NoRotation) {
-		e.rotation++
+		*turn++
 	}
-	first := e.rotation % len(subscribed)
+	first := int(*turn) % len(subscribed)
 	return append(subscribed[first:len(subscribed):len(subscribed)], subscribed[:first]...)
 }
 

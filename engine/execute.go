@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // deadlineTime is a point on the host's monotonic clock.
@@ -27,15 +28,16 @@ type execution struct {
 	orderToken string       // of the topic's ordering lease; empty for unordered topics
 	deadline   deadlineTime // until when this process may act on the lease
 
-	refused  bool // claimed, but not to be run
-	lost     bool // the database said that the lease is somebody else's
-	finished bool // no more heartbeats
-	outcome  *outcome
-	signal   host.Signal
+	refused   bool // claimed, but not to be run
+	lost      bool // the database said that the lease is somebody else's
+	cancelled bool // the handler was told that the lease is lost
+	finished  bool // no more heartbeats
+	outcome   *outcome
+	signal    host.Signal
 }
 
 // run executes the attempt and writes what came of it. Crash windows 14 to 27.
-func (x *execution) run() {
+func (x *execution) run() (err error) {
 	e := x.engine
 	defer func() { x.topic.running-- }()
 	x.task("heartbeat", x.heartbeat)
@@ -44,17 +46,17 @@ func (x *execution) run() {
 	event, err := x.readEvent()
 	switch {
 	case err != nil:
-		e.report(err)
 		x.refuse(e.context) // a database that does not answer is not the handler's failure
 	case event == nil:
-		x.fail(failure{code: CodeEventExpired, name: "EventExpired", message: "the event was removed by retention"})
+		err = x.fail(failure{code: CodeEventExpired, name: "EventExpired", message: "the event was removed by retention"})
 	default:
-		x.handle(*event)
+		err = x.handle(*event)
 	}
 	if x.orderToken != "" {
 		x.finish()
 		e.report(e.releaseOrder(e.context, x.topic, x.orderToken))
 	}
+	return err
 }
 
 func (x *execution) task(kind string, run func()) {
@@ -82,7 +84,7 @@ func (x *execution) readEvent() (*eventDocument, error) {
 
 // handle runs the handler in a task of its own and waits for it, cancelling its context at the deadline
 // of the lease: before anybody else can start (W6).
-func (x *execution) handle(event eventDocument) {
+func (x *execution) handle(event eventDocument) error {
 	e := x.engine
 	ctx, cancel := context.WithCancelCause(context.WithValue(e.context, handlerOf{}, e))
 	defer cancel(nil)
@@ -91,28 +93,33 @@ func (x *execution) handle(event eventDocument) {
 	for x.outcome == nil {
 		left := x.deadline - e.host.Monotonic()
 		if x.lost || left <= 0 {
+			x.cancelled = true
 			cancel(ErrLeaseLost)
 			x.signal.Wait(context.Background(), -1)
 			continue
 		}
 		x.signal.Wait(context.Background(), left)
 	}
-	x.record(*x.outcome)
+	return x.record(*x.outcome)
 }
 
 // record turns what the handler did into an attempt's status.
-func (x *execution) record(outcome outcome) {
-	e := x.engine
+//
+// A handler that was told that the lease is lost and then failed did not fail by itself. If the lease turns out to be ours still (the reply
+// to a heartbeat came late, say), it is the worker that gave up, and the attempt says so.
+func (x *execution) record(outcome outcome) error {
 	switch {
 	case !outcome.started:
-		x.refuse(e.context)
-		e.report(x.leaseLost("the lease ran out before the handler started"))
+		x.refuse(x.engine.context)
+		return x.leaseLost("the lease ran out before the handler started")
 	case x.lost:
-		e.report(x.leaseLost("the handler's outcome is dropped"))
+		return x.leaseLost("the handler's outcome is dropped")
 	case outcome.failure == nil:
-		x.succeed()
+		return x.succeed()
+	case x.cancelled && !x.engine.defects.Has(defect.BlameHandler):
+		return x.fail(failure{code: CodeWorkerLost, name: "LeaseLost", message: "the lease was not renewed in time, and the handler was stopped"})
 	default:
-		x.fail(*outcome.failure)
+		return x.fail(*outcome.failure)
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -13,41 +14,39 @@ import (
 // during a pass is not lost.
 func (e *Engine) coordinate() {
 	for !e.closing {
-		e.newsReady = false
-		if e.hasNextDue && e.host.Monotonic() >= e.nextDue {
-			e.hasNextDue = false
+		e.fallDue()
+		full := e.host.Monotonic() >= e.nextPass
+		if !full && !e.newsReady {
+			e.news.Wait(context.Background(), e.untilNextPass())
+			continue
 		}
-		again := false
-		e.supervise(func() error {
-			again = e.pass()
+		e.newsReady = false
+		if full {
+			e.nextPass = e.host.Monotonic() + e.options.PollInterval
+		}
+		_ = e.supervise(func() error {
+			e.pass(full)
 			return nil
 		})
 		e.wakeWorkers()
-		if again || e.newsReady || e.closing {
-			continue
-		}
-		e.news.Wait(context.Background(), e.untilNextPass())
 	}
 }
 
-// pass runs the recovery steps if they are due, then discovery. It reports whether there may be more at once.
-func (e *Engine) pass() (again bool) {
+// pass discovers, and in a full pass runs the recovery steps first. If there may be more to do at once it raises the flags.
+func (e *Engine) pass(full bool) {
 	if e.topicNames() == nil {
-		return false
+		return
 	}
-	if now := e.host.Monotonic(); now >= e.nextRecover {
-		e.nextRecover = now + e.options.PollInterval
-		if e.recoverDeliveries() {
-			e.nextRecover = now // something was repaired: there may be more
-			again = true
-		}
+	if full && e.recoverDeliveries() {
+		e.nextPass = e.host.Monotonic() // something was repaired: there may be more
 	}
-	for _, topic := range e.rotated() {
+	for _, topic := range e.rotated(&e.searchTurn) {
 		more, err := e.discover(e.context, topic)
-		again = again || more
+		if more {
+			e.newsReady = true
+		}
 		e.report(err) // one topic's trouble is not the others'
 	}
-	return again
 }
 
 func (e *Engine) recoverDeliveries() (repaired bool) {
@@ -63,34 +62,36 @@ func (e *Engine) recoverDeliveries() (repaired bool) {
 }
 
 func (e *Engine) untilNextPass() time.Duration {
-	now := e.host.Monotonic()
-	wait := e.options.PollInterval
-	if e.topicNames() != nil {
-		wait = min(wait, max(0, e.nextRecover-now))
+	next := e.nextPass
+	if len(e.due) > 0 {
+		next = min(next, e.due[0])
 	}
-	if e.hasNextDue {
-		wait = min(wait, max(0, e.nextDue-now))
-	}
-	return wait
+	return max(0, next-e.host.Monotonic())
 }
 
 // workLoop is a worker: it claims one attempt, executes it, and claims the next.
 func (e *Engine) workLoop() {
-	owner := e.host.NewID()
+	owner, failures := e.host.NewID(), 0
 	for !e.closing {
 		if !e.workReady {
 			e.work.Wait(context.Background(), -1)
 			continue
 		}
 		e.workReady = false
-		e.supervise(func() error {
+		err := e.supervise(func() error {
 			execution, err := e.acquire(e.context, owner)
 			if execution != nil {
 				e.wakeWorkers() // where there was one there may be more
-				execution.run()
+				err = errors.Join(err, execution.run())
 				e.wakeWorkers() // a slot is free
 			}
 			return err
 		})
+		if failures++; err == nil || errors.Is(err, ErrLeaseLost) {
+			failures = 0
+			continue
+		}
+		e.pauseAfter(failures)
+		e.wakeWorkers() // what could not be done is still there
 	}
 }

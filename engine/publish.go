@@ -17,7 +17,8 @@ const publishTries = 3
 // publish stores an event by an upsert, since only an update can have the server stamp it ($currentDate): the sequence
 // orders the events of a topic by the database's clock, whatever the publishers' clocks say. Crash window 1.
 func (e *Engine) publish(ctx context.Context, topic string, data any, headers map[string]string) (string, error) {
-	if e.closing {
+	// A handler that Close waits for may finish its work, and what it publishes belongs to it.
+	if e.closing && !e.inHandler(ctx) || e.context.Err() != nil {
 		return "", ErrClosed
 	}
 	id := e.host.NewID()

@@ -11,10 +11,10 @@ import (
 
 // listen wakes the coordinator when the change stream shows a new event. A stream that fails is reported and reopened
 // after the poll interval, without a resume token: whatever it missed, polling finds.
-func (e *Engine) listen(ctx context.Context) {
+func (e *Engine) listen() {
 	for !e.closing {
-		e.supervise(func() error { return e.listenOnce(ctx) })
-		if e.host.Sleep(ctx, e.options.PollInterval) != nil {
+		_ = e.supervise(func() error { return e.listenOnce(e.open) })
+		if e.host.Sleep(e.open, e.options.PollInterval) != nil {
 			return
 		}
 	}

@@ -57,7 +57,7 @@ func (e *Engine) subscribe(ctx context.Context, name string, options SubscribeOp
 	}
 	topic.subscription, topic.cursor = stored, stored.cursor
 	topic.options, topic.deliver, topic.subscribed = options, deliver, true
-	e.nextRecover = e.host.Monotonic() // look at once for what crashes left behind
+	e.nextPass = e.host.Monotonic() // look at once for what crashes left behind
 	e.wakeCoordinator()
 	return &Subscription{e, topic, options}, nil
 }

@@ -22,6 +22,9 @@ const (
 	Stall     Kind = "stall"
 	LoseCall  Kind = "lose-request"
 	LoseReply Kind = "lose-reply"
+	Refuse    Kind = "refuse-commands"
+	Partition Kind = "partition"
+	SetClock  Kind = "set-clock"
 	Gap       Kind = "visibility-gap"
 	Drop      Kind = "drop-notifications"
 	Delay     Kind = "delay-notifications"
@@ -55,6 +58,8 @@ type Entry struct {
 	Span string
 	// Zero is what a zero Span means.
 	Zero string
+	// Signed says that Span may be negative.
+	Signed bool
 	// Stream says that occurrences count the notifications of a process, not its calls at a point.
 	Stream bool
 	// Breaks says which promise the fault breaks by itself; such faults are only for scenarios that say so.
@@ -75,6 +80,12 @@ var Catalogue = []Entry{
 		Positions: []Position{Before}, Shrinks: "remove; first occurrence"},
 	{Kind: LoseReply, What: "lose the reply: it happened, the caller gets a network error",
 		Positions: []Position{Unanswered}, Shrinks: "remove; first occurrence"},
+	{Kind: Refuse, What: "the server refuses every command of this step, whoever sends it, with an error that says so",
+		Positions: []Position{Before}, Span: "for", Shrinks: "remove; first occurrence"},
+	{Kind: Partition, What: "cut the process off from the database: every call and every change stream fails at once",
+		Positions: []Position{Before, Unanswered}, Span: "for", Shrinks: "remove; first occurrence"},
+	{Kind: SetClock, What: "set the wall clock of the process wrong; it stays wrong over restarts",
+		Positions: []Position{Before, After}, Span: "by", Signed: true, Shrinks: "remove; first occurrence"},
 	{Kind: Gap, What: "the server takes the timestamp of a write now, and makes the write visible later",
 		Positions: []Position{Before}, Span: "visible after", Shrinks: "remove; first occurrence"},
 	{Kind: Drop, What: "drop change-stream notifications", Stream: true, Shrinks: "remove; first occurrence"},
@@ -126,12 +137,12 @@ func (f Fault) Validate() error {
 		return fmt.Errorf("%w: %s: process is empty; allowed: a process of the world", ErrInvalid, f.Kind)
 	case f.Occurrence < 1:
 		return fmt.Errorf("%w: %s: occurrence %d; allowed: 1 and more", ErrInvalid, f.Kind, f.Occurrence)
-	case f.Span < 0:
+	case f.Span < 0 && !entry.Signed:
 		return fmt.Errorf("%w: %s: span %v; allowed: not negative", ErrInvalid, f.Kind, f.Span)
-	case f.Span > 0 && entry.Span == "":
+	case f.Span != 0 && entry.Span == "":
 		return fmt.Errorf("%w: %s: span %v; allowed: none for this kind", ErrInvalid, f.Kind, f.Span)
 	case f.Span == 0 && entry.Span != "" && entry.Zero == "":
-		return fmt.Errorf("%w: %s: span 0; allowed: above zero", ErrInvalid, f.Kind)
+		return fmt.Errorf("%w: %s: span 0; allowed: a duration that is not zero", ErrInvalid, f.Kind)
 	}
 	if entry.Stream {
 		if f.Count != All && f.Count < 1 {

@@ -75,7 +75,7 @@ func (f Fault) String() string {
 	} else if f.Count > 0 {
 		field("count", strconv.Itoa(f.Count))
 	}
-	if f.Span > 0 {
+	if f.Span != 0 {
 		field("span", f.Span.String())
 	}
 	return b.String()

@@ -60,7 +60,7 @@ func TestMalformedPlansNameTheLineTheFieldAndWhatIsAllowed(t *testing.T) {
 		{"fault crash process=w point=x position=sideways", `position "sideways"; allowed: [before unanswered after]`},
 		{"fault crash process=w point=x position=after occurrence=0", "occurrence 0; allowed: 1 and more"},
 		{"fault crash process=w point=x position=after occurrence=many", `fault field "occurrence=many"`},
-		{"fault freeze process=w point=x position=after", "span 0; allowed: above zero"},
+		{"fault freeze process=w point=x position=after", "span 0; allowed: a duration that is not zero"},
 		{"fault lose-reply process=w point=x position=unanswered span=1s", "span 1s; allowed: none"},
 		{"fault drop-notifications process=w count=0", "count 0; allowed: all"},
 		{"fault crash process=w colour=red", `fault field "colour=red"`},

@@ -30,13 +30,15 @@ type Process struct {
 	incarnation int
 	started     time.Duration
 	dead        bool
-	frozen      bool
+	frozen      int // times
 	tasks       []*task
 	parked      []*task // ready, but frozen
 	engines     []*engine.Engine
 	ids         random
 	counts      map[string]int // how often each point was reached, over all incarnations
 	notified    int
+	cutOff      int           // partitions that are under way
+	clock       time.Duration // by how much its wall clock is wrong
 	// instance marks one life of the process: what belongs to an earlier one is dead.
 	instance *instance
 }
@@ -69,7 +71,7 @@ func (p *Process) Incarnation() int { return p.incarnation }
 func (p *Process) start() {
 	w := p.world
 	p.incarnation++
-	p.dead, p.frozen = false, false
+	p.dead, p.frozen = false, 0
 	p.started, p.engines, p.tasks, p.parked = w.now, nil, nil, nil
 	p.instance = &instance{process: p}
 	p.ids = newRandom(w.config.Seed, uint64(p.index)<<16|uint64(p.incarnation))
@@ -97,11 +99,7 @@ func (p *Process) kill(reason string, restart time.Duration) {
 	w.record(journal.Event{Kind: journal.ProcessDied, Process: p.index, Name: reason})
 	p.unwind()
 	if restart > 0 {
-		w.underway++
-		w.after(restart, func() {
-			w.faultOver()
-			p.start()
-		})
+		w.during(restart, p.start)
 	}
 }
 
@@ -135,10 +133,10 @@ func (w *World) forget(t *task) {
 
 func (p *Process) freeze(span time.Duration) {
 	w := p.world
-	if p.frozen || p.dead {
+	if p.dead {
 		return
 	}
-	p.frozen = true
+	p.frozen++
 	w.record(journal.Event{Kind: journal.ProcessFrozen, Process: p.index, Span: span})
 	w.ready = slices.DeleteFunc(w.ready, func(t *task) bool {
 		if t.process != p {
@@ -148,9 +146,7 @@ func (p *Process) freeze(span time.Duration) {
 		return true
 	})
 	life := p.instance
-	w.underway++
-	w.after(span, func() {
-		w.faultOver()
+	w.during(span, func() {
 		if !life.over {
 			p.thaw()
 		}
@@ -158,7 +154,9 @@ func (p *Process) freeze(span time.Duration) {
 }
 
 func (p *Process) thaw() {
-	p.frozen = false
+	if p.frozen--; p.frozen > 0 {
+		return // it was frozen twice
+	}
 	p.world.record(journal.Event{Kind: journal.ProcessThawed, Process: p.index})
 	p.world.ready = append(p.world.ready, p.parked...)
 	p.parked = nil

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/engine/store"
@@ -36,34 +38,56 @@ func (c call) event(kind journal.Kind) journal.Event {
 	return journal.Event{Kind: kind, Process: c.task.process.index, Task: c.task.id, Point: c.point}
 }
 
-// Run issues the command, yields, applies it, yields, and answers. Faults strike between.
-func (s *simulatedStore) Run(ctx context.Context, command store.Command) (store.Reply, error) {
+// Run sends the command to the model.
+func (s *simulatedStore) Run(ctx context.Context, command store.Command) (reply store.Reply, err error) {
 	c := s.begin(command.Point)
-	if err := ctx.Err(); err != nil {
+	if ctx.Err() != nil {
 		return store.Reply{}, context.Cause(ctx)
 	}
-	issued := c.event(journal.Issued)
-	issued.Name, issued.Collection = string(command.Kind), command.Collection
-	c.world.record(issued)
-
-	occurrence := c.world.reach(c.task, c.point)
-	if c.world.strike(c.task, c.point, occurrence, faults.Before) {
-		return store.Reply{}, c.unknown("the request was lost", occurrence)
+	err = c.exchange(string(command.Kind), command.Collection, func() (err error) {
+		reply, err = c.apply(command)
+		return err
+	})
+	if errors.Is(err, store.ErrUnknownOutcome) {
+		reply = store.Reply{}
 	}
-	c.task.pause()
-
-	reply, err := c.apply(command)
-	if c.world.strike(c.task, c.point, occurrence, faults.Unanswered) {
-		return store.Reply{}, c.unknown("the reply was lost", occurrence)
-	}
-	c.task.pause()
-
-	answered := c.event(journal.Answered)
-	answered.Error = errorText(err)
-	c.world.record(answered)
-	c.world.strike(c.task, c.point, occurrence, faults.After)
 	return reply, err
 }
+
+// exchange sends a message to the database and waits for the reply: it is issued, gives way, is applied, gives way, and is
+// answered. Faults strike between.
+func (c call) exchange(kind, collection string, apply func() error) (err error) {
+	issued := c.event(journal.Issued)
+	issued.Name, issued.Collection = kind, collection
+	c.world.record(issued)
+
+	occurrence, what := c.world.reach(c.task, c.point), "the request was lost"
+	lost := c.world.strike(c.task, c.point, occurrence, faults.Before) || c.task.process.cutOff > 0
+	switch {
+	case lost:
+	case slices.Contains(c.world.refusals, c.point):
+		err = &store.Error{Code: codeUnauthorized, Message: "not authorized on " + Database + " to execute " + kind}
+	default:
+		c.task.pause()
+		err, what = apply(), "the reply was lost"
+		lost = c.world.strike(c.task, c.point, occurrence, faults.Unanswered)
+	}
+	c.task.pause()
+	if lost || c.task.process.cutOff > 0 {
+		err = fmt.Errorf("%s: %w", what, store.ErrUnknownOutcome)
+	}
+	answered := c.event(journal.Answered)
+	if answered.Error = errorText(err); errors.Is(err, store.ErrUnknownOutcome) {
+		answered.Error = what
+	}
+	c.world.record(answered)
+	c.world.strike(c.task, c.point, occurrence, faults.After)
+	return err
+}
+
+// codeUnauthorized is what MongoDB answers when a privilege is missing (manual, "Error Codes"): a permission that somebody has
+// taken away is the kind of trouble that concerns one step and not the next.
+const codeUnauthorized = 13
 
 // apply lets the database run the command: now or, if there is a visibility gap, stamped now and visible later.
 func (c call) apply(command store.Command) (reply store.Reply, err error) {
@@ -77,9 +101,7 @@ func (c call) apply(command store.Command) (reply store.Reply, err error) {
 	c.task.gap = 0
 	w, life, visible := c.world, c.task.process.instance, false
 	stamp := w.model.Reserve(w.serverNow())
-	w.underway++
-	w.after(gap, func() {
-		w.faultOver()
+	w.during(gap, func() {
 		reply, err = w.model.RunReserved(w.serverNow(), stamp, Database, command)
 		c.recordApplied(reply, err)
 		if visible = true; !life.over {
@@ -97,16 +119,6 @@ func (c call) recordApplied(reply store.Reply, err error) {
 	applied.Number, applied.Error = concerned(reply), errorText(err)
 	c.world.record(applied)
 	c.world.recordWrites(c.event(0))
-}
-
-// unknown answers with a network error, and strikes the faults that come after the caller has seen it.
-func (c call) unknown(what string, occurrence reached) error {
-	c.task.pause()
-	answered := c.event(journal.Answered)
-	answered.Error = what
-	c.world.record(answered)
-	c.world.strike(c.task, c.point, occurrence, faults.After)
-	return fmt.Errorf("%s: %w", what, store.ErrUnknownOutcome)
 }
 
 // concerned is how many documents a reply is about.

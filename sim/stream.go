@@ -11,8 +11,11 @@ import (
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
 
-// errStreamBroken is what a stream fails with under the fault fail-stream.
-var errStreamBroken = errors.New("sim: the change stream broke")
+// What a stream fails with under the faults fail-stream and partition.
+var (
+	errStreamBroken = errors.New("sim: the change stream broke")
+	errCutOff       = errors.New("sim: the database cannot be reached")
+)
 
 // stream is an open change stream of one process. Changes go from the model through the faults into the
 // queue, from which Next takes them.
@@ -32,26 +35,14 @@ func (s *simulatedStore) Watch(ctx context.Context, watch store.Watch) (store.St
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	issued := c.event(journal.Issued)
-	issued.Name, issued.Collection = "watch", watch.Collection
-	c.world.record(issued)
-	occurrence := c.world.reach(c.task, c.point)
-	if c.world.strike(c.task, c.point, occurrence, faults.Before) {
-		return nil, c.unknown("the request was lost", occurrence)
-	}
-	c.task.pause()
-	model, err := c.world.model.OpenStream(Database, watch)
-	applied := c.event(journal.Applied)
-	applied.Error = errorText(err)
-	c.world.record(applied)
-	if c.world.strike(c.task, c.point, occurrence, faults.Unanswered) {
-		return nil, c.unknown("the reply was lost", occurrence)
-	}
-	c.task.pause()
-	answered := c.event(journal.Answered)
-	answered.Error = errorText(err)
-	c.world.record(answered)
-	c.world.strike(c.task, c.point, occurrence, faults.After)
+	var model *mongosim.Stream
+	err := c.exchange("watch", watch.Collection, func() (err error) {
+		model, err = c.world.model.OpenStream(Database, watch)
+		applied := c.event(journal.Applied)
+		applied.Error = errorText(err)
+		c.world.record(applied)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +98,11 @@ func (s *stream) Close(context.Context) error {
 
 func (w *World) dropStream(s *stream) {
 	w.streams = slices.DeleteFunc(w.streams, func(other *stream) bool { return other == s })
+}
+
+func (s *stream) fail(err error) {
+	s.failure = err
+	s.wake()
 }
 
 func (s *stream) wake() {

@@ -65,6 +65,13 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 		t.pause()
 	case faults.Stall:
 		w.stall(t, fault.Span)
+	case faults.Refuse:
+		w.refuse(fault.Point, fault.Span)
+	case faults.Partition:
+		w.partition(t.process, fault.Span)
+		return true
+	case faults.SetClock:
+		t.process.clock = fault.Span
 	case faults.Gap:
 		t.gap = fault.Span // the store sees to it
 	case faults.Unlock:
@@ -96,13 +103,40 @@ func (w *World) unlock(p *Process) {
 
 // stall lets one call hang. The run is not over before it comes back.
 func (w *World) stall(t *task, span time.Duration) {
-	w.underway++
 	life := t.process.instance
-	w.after(span, func() {
-		w.faultOver()
+	w.during(span, func() {
 		if !life.over {
 			w.makeReady(t)
 		}
 	})
 	t.suspend()
+}
+
+func (w *World) refuse(point string, span time.Duration) {
+	w.refusals = append(w.refusals, point)
+	w.during(span, func() {
+		i := slices.Index(w.refusals, point)
+		w.refusals = slices.Delete(w.refusals, i, i+1)
+	})
+}
+
+// partition cuts the process off from the database. It concerns the machine, so a restart does not end it.
+func (w *World) partition(p *Process, span time.Duration) {
+	p.cutOff++
+	for _, s := range w.streams {
+		if s.process == p {
+			s.fail(errCutOff)
+		}
+	}
+	w.during(span, func() { p.cutOff-- })
+}
+
+// during lets a fault last. The run is not over before it is.
+func (w *World) during(span time.Duration, over func()) {
+	w.underway++
+	w.after(span, func() {
+		w.underway--
+		w.lastOver = w.now
+		over()
+	})
 }

@@ -89,7 +89,7 @@ func (w *World) makeReady(t *task) {
 		return
 	}
 	t.isReady = true
-	if t.process.frozen {
+	if t.process.frozen > 0 {
 		t.process.parked = append(t.process.parked, t)
 		return
 	}

@@ -73,6 +73,7 @@ type World struct {
 	underway int             // faults whose end lies ahead: restarts, thaws, stalls
 	lastOver time.Duration   // when the last of them was over
 
+	refusals []string // steps
 	streams  []*stream
 	handlers []*running // that run now
 	applied  int        // entries of the model's oplog that are in the journal
@@ -120,11 +121,6 @@ func (w *World) Now() time.Duration { return w.now }
 
 // LastFault is when the last fault was over that has a duration.
 func (w *World) LastFault() time.Duration { return w.lastOver }
-
-func (w *World) faultOver() {
-	w.underway--
-	w.lastOver = w.now
-}
 
 // Deviations returns the scheduling decisions of the run that were not the default: with them, the same faults and
 // the same seed, a Listed plan repeats the run.

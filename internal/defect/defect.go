@@ -31,6 +31,8 @@ const (
 	DateEarly Defect = "date-early"
 	// GiveUpEarly ends a delivery one attempt before its retries are used up.
 	GiveUpEarly Defect = "give-up-early"
+	// BlameHandler records the failure of a handler that was stopped because its lease seemed lost as its own.
+	BlameHandler Defect = "blame-handler"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.
 	RetryAtMostOnce Defect = "retry-at-most-once"
 )
