@@ -33,6 +33,8 @@ func (fence) Observe(s *State, event *journal.Event) {
 	holds := holder.Process == event.Process && holder.Life == s.Life(event.Process)
 	writer := s.Journal.ProcessName(event.Process)
 	switch {
+	case now.Code == "worker_lost" && holds && holder.Task == event.Task:
+		// The worker itself gave up; I14 checks that it had reason to.
 	case now.Code == "worker_lost":
 		checkCancelled(s, now)
 		if before.LockedUntil > s.Now {

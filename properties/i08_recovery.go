@@ -15,6 +15,7 @@ var recovery = Property{
 
 type bounded struct {
 	longest time.Duration // handler
+	left    bool          // a process that took part has gone, or hears of nothing until it polls
 }
 
 func (b *bounded) Observe(s *State, event *journal.Event) {
@@ -22,6 +23,12 @@ func (b *bounded) Observe(s *State, event *journal.Event) {
 		if h := s.Running(event); h != nil {
 			b.longest = max(b.longest, event.Time-h.Started)
 		}
+	}
+	switch event.Kind {
+	case journal.ProcessDied, journal.StreamFailed, journal.Withheld:
+		b.left = true
+	case journal.ProcessClosing:
+		b.left = b.left || !s.Settled()
 	}
 	if event.Kind == journal.RunEnded && event.Name == "step limit" {
 		s.Violate("the run does not come to rest: a busy loop")
@@ -64,6 +71,9 @@ func (b *bounded) bound(s *State, subscription *Subscription) time.Duration {
 	}
 	if len(s.struck) == 0 && s.Forced == 0 {
 		lock = 0 // where nothing went wrong, no lease has to run out
+		if !b.left {
+			poll = 0 // and nobody has to wait for a poll: publications, retries and free workers wake those who wait
+		}
 	}
 	sum := s.Forced
 	for _, other := range s.Subscriptions {

@@ -20,14 +20,14 @@ func (honest) Observe(s *State, event *journal.Event) {
 			event.Number, event.Delivery, s.Journal.ProcessName(event.Process))
 	}
 	if c := s.Attempt; c != nil && c.Before != nil && c.Before.Status == "pending" && c.After.Status != "pending" {
-		checkAttempt(s, c.After)
+		checkAttempt(s, c.After, event)
 	}
 	if c := s.Delivery; c != nil && c.Before != nil && !c.Before.Terminal() && c.After.Terminal() {
 		checkDelivery(s, c.After)
 	}
 }
 
-func checkAttempt(s *State, attempt *Attempt) {
+func checkAttempt(s *State, attempt *Attempt, event *journal.Event) {
 	var last *Handler
 	for _, h := range s.Handlers {
 		if h.DeliveryID == attempt.DeliveryID && h.Number == attempt.Number {
@@ -42,9 +42,16 @@ func checkAttempt(s *State, attempt *Attempt) {
 	case attempt.Code == "handler_error":
 		if last == nil || !last.Returned || last.Error == "" {
 			s.Violate("attempt %d of delivery %s is recorded as the handler's error; its handler did not fail", attempt.Number, attempt.DeliveryID)
+		} else if last.Cancelled {
+			s.Violate("attempt %d of delivery %s is recorded as the handler's error; it failed after its context was cancelled", attempt.Number, attempt.DeliveryID)
 		}
 	case attempt.Code == "worker_lost":
 		holder := s.Claimer(attempt.Token)
+		gaveUp := holder.Process == event.Process && holder.Task == event.Task
+		if gaveUp && (last == nil || !last.Cancelled || last.Error == "") {
+			s.Violate("attempt %d of delivery %s is given up by %s, whose handler was not stopped or succeeded",
+				attempt.Number, attempt.DeliveryID, s.Journal.ProcessName(holder.Process))
+		}
 		if s.Forced == 0 && !s.Struck(holder.Process) && s.Life(holder.Process) == holder.Life {
 			s.Violate("attempt %d of delivery %s is recorded as lost; %s lives and nothing was done to it",
 				attempt.Number, attempt.DeliveryID, s.Journal.ProcessName(holder.Process))

@@ -94,6 +94,7 @@ func drawTopic(t *rapid.T, name string, lock time.Duration) scenarios.TopicLoad 
 			Time:      rapid.SampledFrom([]time.Duration{0, 0, lock / 5, 2 * lock}).Draw(t, "work"),
 			FailFirst: rapid.SampledFrom([]int{0, 0, 1, 2, 9}).Draw(t, "failures"),
 			Stubborn:  rapid.Bool().Draw(t, "stubborn"),
+			Publish:   rapid.SampledFrom([]int{0, 0, 0, 1, 3}).Draw(t, "publish"),
 		},
 	}
 	if rapid.Bool().Draw(t, "at most once") {
@@ -138,6 +139,9 @@ func drawFault(t *rapid.T, w scenarios.Workload, processes []string) faults.Faul
 			10 * time.Millisecond, w.PollInterval, w.LockTimeout / 2, w.LockTimeout, 2*w.LockTimeout + 3*w.PollInterval,
 		}).Draw(t, "span")
 	}
+	if fault.Kind == faults.SetClock {
+		fault.Span = rapid.SampledFrom([]time.Duration{-5 * time.Minute, -time.Second, time.Second, 5 * time.Minute}).Draw(t, "clock")
+	}
 	if fault.Kind == faults.Gap {
 		// Only the publication is stamped by $currentDate and read by its stamp; a gap longer than the window is not promised.
 		fault.Point, fault.Span = string(engine.PointPublish), min(fault.Span, 4*time.Second)
@@ -153,7 +157,7 @@ func pointsFor(kind faults.Kind) (points []string) {
 		}
 	}
 	switch kind {
-	case faults.LoseCall, faults.LoseReply:
+	case faults.LoseCall, faults.LoseReply, faults.Refuse:
 		return points
 	case faults.Crash:
 		return append(points, sim.HandlerPoints...)

@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -181,7 +182,10 @@ func (s *State) apply(event *journal.Event) {
 		}
 	case journal.FaultStruck:
 		s.struck[event.Process] = true
-		s.LastFault = max(s.LastFault, event.Time+event.Span)
+		s.LastFault = max(s.LastFault, event.Time)
+		if !strings.HasPrefix(event.Name, string(faults.SetClock)) { // whose span is no time that passes
+			s.LastFault = max(s.LastFault, event.Time+event.Span)
+		}
 	case journal.ProcessStarted:
 		s.lives[event.Process] = int(event.Number)
 	case journal.ProcessFrozen:
@@ -425,6 +429,24 @@ func (s *State) Struck(process int) bool { return s.struck[process] }
 
 // Life returns the incarnation of a process.
 func (s *State) Life(process int) int { return s.lives[process] }
+
+// Settled tells whether every event that was stored so far has been delivered, to every group that must get it.
+func (s *State) Settled() bool {
+	for _, subscription := range s.Subscriptions {
+		for _, event := range s.Events {
+			if s.Deserves(subscription, event) && !s.delivered(subscription.Group, event.ID) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *State) delivered(group, event string) bool {
+	return slices.ContainsFunc(s.Deliveries, func(d *Delivery) bool {
+		return d.Group == group && d.EventID == event && d.Terminal()
+	})
+}
 
 // Deserves tells whether the group of the subscription must get the event.
 func (s *State) Deserves(subscription *Subscription, event *Event) bool {

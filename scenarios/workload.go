@@ -16,6 +16,8 @@ import (
 // Order is the data of the events that workloads publish.
 type Order struct {
 	Number int
+	// Generation counts the handlers that led to the event: zero for what a publisher published.
+	Generation int
 }
 
 // Workload is what the processes of a run do, apart from the faults: data, so that it can be drawn at random. The zero value of a
@@ -66,6 +68,9 @@ type Work struct {
 	FailFirst int
 	// Stubborn work does not look at its context: it goes on after its lease is lost.
 	Stubborn bool
+	// Publish is how many further events follow each published one, one after the other, each published to its own topic by the
+	// handler of the one before.
+	Publish int
 }
 
 // ErrDeclined is the error with which handlers fail when Work says so.
@@ -147,7 +152,7 @@ func (w Workload) consume(ctx context.Context, p *sim.Process) error {
 		return err
 	}
 	for _, topic := range w.Topics {
-		_, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, topic.Do.handle)
+		_, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, topic.Do.handler(eng))
 		if err != nil {
 			return err
 		}
@@ -162,7 +167,11 @@ func (w Workload) consume(ctx context.Context, p *sim.Process) error {
 	return nil
 }
 
-func (k Work) handle(ctx context.Context, event engine.Event[Order]) error {
+func (k Work) handler(eng *engine.Engine) engine.Handler[Order] {
+	return func(ctx context.Context, event engine.Event[Order]) error { return k.handle(ctx, eng, event) }
+}
+
+func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event[Order]) error {
 	if k.Stubborn {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -174,6 +183,12 @@ func (k Work) handle(ctx context.Context, event engine.Event[Order]) error {
 	}
 	if err := sim.Effect(ctx, "charge", event.ID); err != nil {
 		return err
+	}
+	if event.Data.Generation < k.Publish {
+		next := Order{event.Data.Number, event.Data.Generation + 1}
+		if _, err := engine.NewTopic[Order](event.Topic).Publish(ctx, eng, next); err != nil {
+			return err
+		}
 	}
 	return k.work(ctx)
 }
@@ -199,7 +214,7 @@ func (w Workload) publish(ctx context.Context, p *sim.Process, progress *progres
 	for i, topic := range w.Topics {
 		for progress.published[i] < topic.Events {
 			number := progress.published[i] + 1
-			if _, err := engine.NewTopic[Order](topic.Name).Publish(ctx, eng, Order{number}); err != nil {
+			if _, err := engine.NewTopic[Order](topic.Name).Publish(ctx, eng, Order{Number: number}); err != nil {
 				return err
 			}
 			progress.published[i] = number
