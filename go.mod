@@ -6,6 +6,7 @@ require (
 	github.com/google/uuid v1.6.0
 	go.mongodb.org/mongo-driver/v2 v2.10.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.50.0
 	golang.org/x/tools v0.51.0
 	pgregory.net/rapid v1.3.0
 )

@@ -24,7 +24,8 @@ func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, er
 	if err != nil {
 		return false, err
 	}
-	if len(events) == 0 && !e.lookBack(topic) {
+	back := e.lookBack(topic)
+	if len(events) == 0 && !back {
 		return false, nil
 	}
 	lease, err := e.leaseDiscovery(ctx, topic)
@@ -36,30 +37,33 @@ func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, er
 	}
 	lease.scanAge = e.host.Monotonic() - looked
 	more = len(events) == e.options.DiscoveryBatch
-	if err := e.discoverUnderLease(ctx, topic, lease, events); err != nil {
+	if err := e.discoverUnderLease(ctx, topic, lease, events, back); err != nil {
 		e.report(e.releaseDiscovery(ctx, topic, lease.token))
 		return false, err
 	}
 	return more, nil
 }
 
-func (e *Engine) discoverUnderLease(ctx context.Context, topic *topicState, lease *discoveryLease, events []eventDocument) error {
+func (e *Engine) discoverUnderLease(ctx context.Context, topic *topicState, lease *discoveryLease, events []eventDocument, back bool) error {
 	topic.cursor = lease.cursor
 	topic.horizon.forget(lease.cursor)
-	late, err := e.scanLate(ctx, topic)
-	if err != nil {
-		return err
-	}
 	events = slices.DeleteFunc(events, func(event eventDocument) bool {
 		return lease.cursor.passed(event.sequence, event.id)
 	})
-	target := e.safeCursor(topic, lease, late, events)
+	target := lease.cursor
+	if back || len(topic.horizon.seen) == 0 {
+		late, err := e.scanLate(ctx, topic, lease)
+		if err != nil {
+			return err
+		}
+		target = e.safeCursor(topic, lease, events)
+		events = append(late, events...)
+	}
 	if e.defects.Has(defect.CursorFirst) {
 		if err := e.advance(ctx, topic, lease, target); err != nil {
 			return err
 		}
 	}
-	events = append(late, events...)
 	if err := e.materialize(ctx, lease, events); err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ type discoveryLease struct {
 }
 
 func (e *Engine) scan(ctx context.Context, topic string, from cursor) ([]eventDocument, error) {
-	return e.findEvents(ctx, PointDiscoveryScan, bson.D{is("topic", topic), beyond(from)})
+	return e.findEvents(ctx, PointDiscoveryScan, int64(e.options.DiscoveryBatch), bson.D{is("topic", topic), beyond(from)})
 }
 
 // beyond matches events behind the cursor.
@@ -94,12 +98,14 @@ func beyond(from cursor) bson.E {
 	})
 }
 
-func (e *Engine) findEvents(ctx context.Context, point store.Point, filter bson.D) ([]eventDocument, error) {
+// findEvents reads what discovery needs to know of events, in their order.
+func (e *Engine) findEvents(ctx context.Context, point store.Point, limit int64, filter bson.D) ([]eventDocument, error) {
 	reply, err := e.run(ctx, store.Command{
 		Point: point, Kind: store.Find, Collection: e.collections.events,
-		Filter: filter,
-		Sort:   bson.D{is("sequence", int32(1)), is("_id", int32(1))},
-		Limit:  int64(e.options.DiscoveryBatch),
+		Filter:     filter,
+		Projection: bson.D{is("topic", int32(1)), is("sequence", int32(1)), is("createdAt", int32(1))},
+		Sort:       bson.D{is("sequence", int32(1)), is("_id", int32(1))},
+		Limit:      limit,
 	})
 	if err != nil {
 		return nil, err

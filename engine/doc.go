@@ -43,6 +43,7 @@
 // # Compatibility
 //
 // Collections, documents and indexes are those of Pulse 4.4.3 (TypeScript), so that replicas of both kinds can drain
-// one database. Two fields are additions that Pulse ignores: eventSequence on deliveries, which
+// one database. Events without a sequence, which only replicas older than 4.4 publish, are not delivered: let
+// their own replicas drain them first. Two fields are additions that Pulse ignores: eventSequence on deliveries, which
 // orders them, and the index that serves it.
 package engine

@@ -69,6 +69,7 @@ type topicState struct {
 	cursor       cursor // the group's, as this process knows it
 	horizon      horizon
 	nextCheck    time.Duration // monotonic time of the next look whether the subscription is still there
+	nextRepair   time.Duration // monotonic time of the next look whether the head is torn
 }
 
 // Open validates the options, creates missing collections and indexes, checks those that exist, and starts the workers. On

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 //
 // The group's cursor therefore keeps a distance to the present, the visibility window: it moves only to events that were
 // stamped longer ago, and only right after a scan that looked at everything behind it. Events within the window are
-// materialized at once all the same; each process remembers which, to look only for those that appeared
-// since. What it forgets when it dies is found again, and materializing again changes nothing.
+// materialized at once all the same. Each process remembers which, and once in a poll interval compares them with what is
+// there, to find those that appeared since. What it forgets when it dies is found again, and materializing again changes nothing.
 
 // horizon is what a process remembers of the events between the group's cursor and the newest that it has seen.
 type horizon struct {
@@ -41,6 +42,11 @@ func (h *horizon) add(event cursor) {
 	}
 }
 
+func (h *horizon) knows(event cursor) bool {
+	_, known := slices.BinarySearchFunc(h.seen, event, cursor.compare)
+	return known
+}
+
 // forget drops what the cursor has passed.
 func (h *horizon) forget(passed cursor) {
 	keep := slices.IndexFunc(h.seen, func(c cursor) bool { return !passed.passed(c.sequence, c.eventID) })
@@ -61,25 +67,46 @@ func (e *Engine) lookBack(topic *topicState) bool {
 	return true
 }
 
-// scanLate finds the events between the cursor and the frontier that this process has not seen yet.
-func (e *Engine) scanLate(ctx context.Context, topic *topicState) ([]eventDocument, error) {
-	seen := topic.horizon.seen
-	if len(seen) == 0 || e.defects.Has(defect.NoHorizon) {
+// latePages is how many times a discovery batch scanLate reads at once: it gets no more than an ID and two dates of each event.
+const latePages = 10
+
+// scanLate finds the events between the cursor and the frontier that this process has not seen yet. It reads all that are
+// there, page by page: what that costs grows with the rate of events times the window, for each poll interval.
+func (e *Engine) scanLate(ctx context.Context, topic *topicState, lease *discoveryLease) (late []eventDocument, err error) {
+	h := &topic.horizon
+	if len(h.seen) == 0 || e.defects.Has(defect.NoHorizon) {
 		return nil, nil
 	}
-	ids := list(seen, func(event cursor) string { return event.eventID })
-	return e.findEvents(ctx, PointDiscoveryLate, bson.D{
-		is("topic", topic.name),
-		is("sequence", bson.D{is("$lte", seen[len(seen)-1].sequence)}),
-		is("_id", bson.D{is("$nin", ids)}),
-		beyond(topic.cursor),
-	})
+	limit := latePages * e.options.DiscoveryBatch
+	for from := topic.cursor; ; {
+		if e.host.Monotonic() >= lease.deadline {
+			return nil, fmt.Errorf("%w: looking back took longer than the lock timeout", ErrLeaseLost)
+		}
+		page, err := e.findEvents(ctx, PointDiscoveryLate, int64(limit), bson.D{
+			is("topic", topic.name),
+			is("sequence", bson.D{is("$lte", h.frontier(topic.cursor).sequence)}),
+			beyond(from),
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, event := range page {
+			if !h.knows(cursor{event.sequence, event.id}) {
+				late = append(late, event)
+			}
+		}
+		if len(page) < limit {
+			return late, nil
+		}
+		last := page[len(page)-1]
+		from = cursor{last.sequence, last.id}
+	}
 }
 
 // safeCursor is how far the cursor may move: to the newest event that was stamped longer ago than the visibility window when we
 // looked. What lies up to the frontier was looked at under the lease, by scanLate; what lies beyond was looked at by the scan before
-// the lease, which can have been long ago. If the scan for late ones was cut off by its limit, no further than it came.
-func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, late, fresh []eventDocument) cursor {
+// the lease, which can have been long ago.
+func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, fresh []eventDocument) cursor {
 	safe := lease.cursor
 	consider := func(event cursor, looked time.Time) {
 		settled := int64(event.sequence.T) < looked.Add(-e.options.VisibilityWindow).Unix() || e.defects.Has(defect.NoHorizon)
@@ -88,12 +115,6 @@ func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, late, fres
 		}
 	}
 	now := lease.now.Time()
-	for _, event := range late {
-		consider(cursor{event.sequence, event.id}, now)
-	}
-	if len(late) == e.options.DiscoveryBatch {
-		return safe
-	}
 	for _, event := range topic.horizon.seen {
 		consider(event, now)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -57,11 +58,11 @@ type Options struct {
 	VisibilityWindow time.Duration
 	// DiscoveryBatch is how many events one scan materializes. Default 100, at most 10,000.
 	DiscoveryBatch int
-	// ReconcileBatch is how many deliveries one recovery pass examines. Default 25, at most 10,000.
+	// ReconcileBatch is how many deliveries one step of recovery examines; a pass takes up to eight steps. Default 25, at most 10,000.
 	ReconcileBatch int
 
 	// OnError gets every error that no caller gets: lost leases, failed database calls. It must not block. If it
-	// panics, the panic is dropped. Default: errors are dropped, since the history has the outcome of every attempt.
+	// panics, the panic is dropped. Default: slog.Error, with the error as attribute "error" and the group as "group".
 	OnError func(error)
 
 	// Host is the machine. Default host.New: goroutines, the wall clock, UUIDv7.
@@ -111,7 +112,8 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	if o.OnError == nil {
-		o.OnError = func(error) {}
+		group := o.ConsumerGroup
+		o.OnError = func(err error) { slog.Error("fencepost", "group", group, "error", err) }
 	}
 	if o.Host == nil {
 		o.Host = newRealHost()

@@ -43,7 +43,11 @@ func (e *Engine) claimHead(ctx context.Context, topic *topicState, owner string)
 	if err != nil || head == nil {
 		return nil, err
 	}
-	return e.claim(ctx, topic, owner, PointOrderClaim, bson.D{is("deliveryId", head.id)})
+	x, err := e.claim(ctx, topic, owner, PointOrderClaim, bson.D{is("deliveryId", head.id)})
+	if x == nil && err == nil {
+		err = e.repairHead(ctx, topic, *head)
+	}
+	return x, err
 }
 
 func (e *Engine) head(ctx context.Context, topic *topicState, point store.Point) (*deliveryDocument, error) {

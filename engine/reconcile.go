@@ -19,13 +19,35 @@ import (
 //
 // It reports whether it changed anything: a repair that another replica has made meanwhile is no reason to look again at once.
 func (e *Engine) reconcile(ctx context.Context) (repaired bool, err error) {
-	pending, err := e.scanPending(ctx)
-	if err != nil {
-		return false, err
+	for range reconcileBatches {
+		pending, scanErr := e.scanPending(ctx)
+		if scanErr != nil {
+			return repaired, errors.Join(err, scanErr)
+		}
+		done, repairErr := e.repairPending(ctx, pending)
+		repaired, err = repaired || done, errors.Join(err, repairErr)
+		if e.scanFrom == "" {
+			break
+		}
 	}
-	repaired, err = e.repairPending(ctx, pending)
 	dated, dateErr := e.repairUndated(ctx)
 	return repaired || dated, errors.Join(err, dateErr)
+}
+
+// reconcileBatches is how many batches of pending deliveries one pass examines at the most. With a longer backlog, torn deliveries
+// in it wait for a later pass; the head of an ordered topic, which holds up the others, is looked at by whoever wants to claim it.
+const reconcileBatches = 8
+
+// repairHead completes the head of an ordered topic if its attempt is missing or has ended. It looks once in a poll interval: as a rule
+// the head waits for its retry, or somebody runs it.
+func (e *Engine) repairHead(ctx context.Context, topic *topicState, head deliveryDocument) error {
+	now := e.host.Monotonic()
+	if now < topic.nextRepair {
+		return nil
+	}
+	topic.nextRepair = now + e.options.PollInterval
+	_, err := e.repairPending(ctx, []deliveryDocument{head})
+	return err
 }
 
 // scanPending reads the next few deliveries that have not ended, starting over at the end: healthy deliveries that wait

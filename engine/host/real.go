@@ -27,6 +27,7 @@ type Real struct {
 	now   func() time.Time
 	newID func() string
 	start time.Time
+	slept time.Duration // what suspended said at the start
 	turn  turn
 	tasks sync.WaitGroup
 }
@@ -35,7 +36,7 @@ var _ Host = (*Real)(nil)
 
 // New returns a host without tasks, whose turn is free.
 func New(options Options) *Real {
-	h := &Real{now: options.Now, newID: options.NewID, start: time.Now()}
+	h := &Real{now: options.Now, newID: options.NewID, start: time.Now(), slept: suspended()}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -52,9 +53,9 @@ func newUUID() string { return uuid.Must(uuid.NewV7()).String() }
 // Now returns the wall clock.
 func (h *Real) Now() time.Time { return h.now() }
 
-// Monotonic returns the time since New, on Go's monotonic clock. On Linux that clock stands still while the machine is
-// suspended, so a lease that is measured against it can look younger than it is to a worker that slept.
-func (h *Real) Monotonic() time.Duration { return time.Since(h.start) }
+// Monotonic returns the time since New. On Linux it goes on while the machine is suspended, so that a worker that slept knows how
+// old its leases are. On other systems it is Go's monotonic clock, which may stand still meanwhile.
+func (h *Real) Monotonic() time.Duration { return time.Since(h.start) + suspended() - h.slept }
 
 // NewID returns a new UUIDv7.
 func (h *Real) NewID() string { return h.newID() }
