@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/pprof"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,7 +28,7 @@ type Real struct {
 	now   func() time.Time
 	newID func() string
 	start time.Time
-	slept time.Duration // what suspended said at the start
+	slept sleepMeter
 	turn  turn
 	tasks sync.WaitGroup
 }
@@ -36,7 +37,7 @@ var _ Host = (*Real)(nil)
 
 // New returns a host without tasks, whose turn is free.
 func New(options Options) *Real {
-	h := &Real{now: options.Now, newID: options.NewID, start: time.Now(), slept: suspended()}
+	h := &Real{now: options.Now, newID: options.NewID, start: time.Now(), slept: sleepMeter{start: suspended()}}
 	if h.now == nil {
 		h.now = time.Now
 	}
@@ -55,7 +56,23 @@ func (h *Real) Now() time.Time { return h.now() }
 
 // Monotonic returns the time since New. On Linux it goes on while the machine is suspended, so that a worker that slept knows how
 // old its leases are. On other systems it is Go's monotonic clock, which may stand still meanwhile.
-func (h *Real) Monotonic() time.Duration { return time.Since(h.start) + suspended() - h.slept }
+func (h *Real) Monotonic() time.Duration { return time.Since(h.start) + h.slept.since() }
+
+// sleepMeter tells for how long the machine has been suspended since the meter was made.
+type sleepMeter struct {
+	start time.Duration
+	known atomic.Int64 // nanoseconds
+}
+
+// since passes over what lies between the readings of two clocks: the time that it tells stands still while the machine is up.
+func (m *sleepMeter) since() time.Duration {
+	known := time.Duration(m.known.Load())
+	if now := suspended() - m.start; now-known > time.Millisecond {
+		m.known.Store(int64(now))
+		return now
+	}
+	return known
+}
 
 // NewID returns a new UUIDv7.
 func (h *Real) NewID() string { return h.newID() }
