@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,4 +174,33 @@ func checkID(id any) *store.Error {
 		}
 	}
 	return nil
+}
+
+// wholeNumber reads an integer of any numeric type.
+func wholeNumber(v any) (int64, bool) {
+	if n, ok := integer(v); ok {
+		return n, true
+	}
+	if f, ok := v.(float64); ok && f == math.Trunc(f) && math.Abs(f) < 1<<62 {
+		return int64(f), true
+	}
+	if d, ok := v.(bson.Decimal128); ok && !d.IsNaN() && d.IsInf() == 0 {
+		if r := decimalRational(d); r.IsInt() && r.Num().IsInt64() {
+			return r.Num().Int64(), true
+		}
+	}
+	return 0, false
+}
+
+// truth is how MongoDB reads a value as yes or no: everything but false, zero, null, and missing is yes.
+func truth(v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return v
+	case nil, missing, bson.Undefined:
+		return false
+	case int32, int64, float64, bson.Decimal128:
+		return compareNumbers(v, int32(0)) != 0
+	}
+	return true
 }

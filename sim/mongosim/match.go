@@ -197,19 +197,6 @@ func (n *node) matchesIn(v any) bool {
 	return false
 }
 
-// matchesPattern: a regular expression matches strings, and a stored regular expression that is the same.
-func matchesPattern(match func(string) bool, v, pattern any) bool {
-	switch v := v.(type) {
-	case string:
-		return match(v)
-	case bson.Symbol:
-		return match(string(v))
-	case bson.Regex:
-		return v == pattern
-	}
-	return false
-}
-
 func (n *node) matchesElement(v any, at *moment) (bool, error) {
 	a, ok := v.(bson.A)
 	if !ok {

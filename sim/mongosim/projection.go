@@ -22,6 +22,18 @@ type projected struct {
 	inner []projected
 }
 
+// compileProjection reads the projection of a command; an empty one is nil.
+func compileProjection(specification bson.D) (*projection, error) {
+	if len(specification) == 0 {
+		return nil, nil
+	}
+	canonical, err := normalizeDocument(specification)
+	if err != nil {
+		return nil, err
+	}
+	return parseProjection(canonical)
+}
+
 func parseProjection(d bson.D) (*projection, error) {
 	p := &projection{keepID: true}
 	decided := false

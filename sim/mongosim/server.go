@@ -196,15 +196,9 @@ func (s *Server) find(database string, command *store.Command) (store.Reply, err
 	if err != nil {
 		return store.Reply{}, err
 	}
-	var show *projection
-	if len(command.Projection) > 0 {
-		specification, err := normalizeDocument(command.Projection)
-		if err != nil {
-			return store.Reply{}, err
-		}
-		if show, err = parseProjection(specification); err != nil {
-			return store.Reply{}, err
-		}
+	show, err := compileProjection(command.Projection)
+	if err != nil {
+		return store.Reply{}, err
 	}
 	// A negative limit asks for one batch: manual, "cursor.limit()".
 	q.limit = int(max(command.Limit, -command.Limit))

@@ -94,13 +94,19 @@ func (s *Server) updater(command *store.Command) (updater, error) {
 	return s.modifiers.parse(update, command.Multi)
 }
 
-func (s *Server) update(database string, command *store.Command) (store.Reply, error) {
-	var reply store.Reply
+// compileChange makes the query and the update of a command.
+func (s *Server) compileChange(command *store.Command) (*query, updater, error) {
 	q, err := s.compile(command)
 	if err != nil {
-		return reply, err
+		return nil, nil, err
 	}
 	u, err := s.updater(command)
+	return q, u, err
+}
+
+func (s *Server) update(database string, command *store.Command) (store.Reply, error) {
+	var reply store.Reply
+	q, u, err := s.compileChange(command)
 	if err != nil {
 		return reply, err
 	}
@@ -167,23 +173,13 @@ func immutableID() error {
 
 func (s *Server) findAndModify(database string, command *store.Command) (store.Reply, error) {
 	var reply store.Reply
-	q, err := s.compile(command)
+	q, u, err := s.compileChange(command)
 	if err != nil {
 		return reply, err
 	}
-	u, err := s.updater(command)
+	show, err := compileProjection(command.Projection)
 	if err != nil {
 		return reply, err
-	}
-	var show *projection
-	if len(command.Projection) > 0 {
-		specification, err := normalizeDocument(command.Projection)
-		if err != nil {
-			return reply, err
-		}
-		if show, err = parseProjection(specification); err != nil {
-			return reply, err
-		}
 	}
 	q.limit = 1
 	if reply.Document, err = s.modifyOne(database, command, q, u); err != nil || reply.Document == nil || show == nil {

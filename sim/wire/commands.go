@@ -2,12 +2,12 @@ package wire
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
 
 // command is what the server does for one command name.
@@ -248,24 +248,8 @@ const (
 	codeNotARetryableWrite    = 50768
 )
 
-var codeNames = map[int32]string{
-	codeInternalError:         "InternalError",
-	codeBadValue:              "BadValue",
-	codeUnauthorized:          "Unauthorized",
-	codeTypeMismatch:          "TypeMismatch",
-	codeIllegalOperation:      "IllegalOperation",
-	codeCursorNotFound:        "CursorNotFound",
-	codeCommandNotFound:       "CommandNotFound",
-	codeInvalidOptions:        "InvalidOptions",
-	codeTransactionTooOld:     "TransactionTooOld",
-	codeNotImplemented:        "NotImplemented",
-	codeUnsupportedOpQuery:    "UnsupportedOpQueryCommand",
-	codeInterruptedAtShutdown: "InterruptedAtShutdown",
-	codeNotARetryableWrite:    "NotARetryableWriteCommand",
-}
-
 func refuse(code int32, format string, args ...any) *store.Error {
-	return &store.Error{Code: code, CodeName: codeNames[code], Message: fmt.Sprintf(format, args...)}
+	return mongosim.Refuse(code, format, args...)
 }
 
 // notImplemented refuses what MongoDB would do and this server does not.
