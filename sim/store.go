@@ -93,7 +93,7 @@ const codeUnauthorized = 13
 func (c call) apply(command store.Command) (reply store.Reply, err error) {
 	gap := c.task.gap
 	if gap == 0 {
-		reply, err = c.world.model.Run(c.world.serverNow(), Database, command)
+		reply, err = c.applyParts(command)
 		c.recordApplied(reply, err)
 		return reply, err
 	}
@@ -112,6 +112,26 @@ func (c call) apply(command store.Command) (reply store.Reply, err error) {
 		c.task.suspend()
 	}
 	return reply, err
+}
+
+// applyParts lets other tasks come between the parts of a batch, as other clients' commands do on a server. What a process has not got
+// through when it dies is not applied: a server ends the work of a client that has gone.
+func (c call) applyParts(command store.Command) (store.Reply, error) {
+	one := func(part store.Command) (store.Reply, error) {
+		return c.world.model.Run(c.world.serverNow(), Database, part)
+	}
+	if len(command.Documents)+len(command.Statements) < 2 {
+		return one(command)
+	}
+	first := true
+	return command.Gather(func(part store.Command) (store.Reply, error) {
+		if !first {
+			c.world.recordWrites(c.event(0))
+			c.task.pause()
+		}
+		first = false
+		return one(part)
+	})
 }
 
 func (c call) recordApplied(reply store.Reply, err error) {

@@ -44,9 +44,9 @@ type Error struct {
 	KeyPattern bson.D
 	KeyValue   bson.D
 	Labels     []string
-	// Index is the position in Command.Documents of the document that failed, for inserts.
+	// Index is the position in Command.Documents or Command.Statements of the part that failed.
 	Index int
-	// Others holds the further errors of an unordered insert.
+	// Others holds the further errors of an unordered command.
 	Others []*Error
 	// Cause is the driver's own error, if there is one.
 	Cause error
@@ -73,8 +73,8 @@ func HasCode(err error, code int32) bool {
 	return errors.As(err, &server) && server.Code == code
 }
 
-// IsDuplicateKey reports whether err is a duplicate-key error and nothing worse: every document that an unordered insert
-// could not write failed for that reason.
+// IsDuplicateKey reports whether err is a duplicate-key error and nothing worse: every part of an unordered command
+// that could not be written failed for that reason.
 func IsDuplicateKey(err error) bool {
 	var server *Error
 	if !errors.As(err, &server) || server.Code != CodeDuplicateKey {

@@ -30,7 +30,7 @@ type Kind string
 const (
 	Find             Kind = "find"            // Filter, Sort, Limit, Projection, Hint → Reply.Documents
 	Insert           Kind = "insert"          // Documents, Unordered → Reply.Inserted
-	Update           Kind = "update"          // Filter, Update or Pipeline, Multi, Upsert → Reply.Matched, Modified, Upserted
+	Update           Kind = "update"          // Filter, Update or Pipeline, Multi, Upsert; or Statements, Unordered → Reply.Matched, Modified, Upserted
 	FindAndModify    Kind = "findAndModify"   // Filter, Sort, Update or Pipeline, Upsert, ReturnBefore → Reply.Document
 	Delete           Kind = "delete"          // Filter, Multi → Reply.Matched
 	CreateCollection Kind = "create"          // Collection
@@ -66,10 +66,20 @@ type Command struct {
 	// the document as it became.
 	ReturnBefore bool
 
-	Documents []bson.D // for Insert
-	Unordered bool     // Insert: go on after a document that failed
+	Documents  []bson.D    // for Insert
+	Statements []Statement // for Update: several updates in one command, instead of one in the fields above
+	Unordered  bool        // Insert, Statements: go on after a part that failed
 
 	Indexes []Index // for CreateIndexes
+}
+
+// Statement is one of the updates of a command that has several. Its fields are those of Command.
+type Statement struct {
+	Filter   bson.D
+	Update   bson.D
+	Pipeline []bson.D
+	Upsert   bool
+	Multi    bool
 }
 
 // Index describes one index, in the terms of createIndexes.
@@ -91,6 +101,7 @@ type Reply struct {
 	Matched   int64    // documents that the filter matched (Update), or that were deleted (Delete)
 	Modified  int64    // documents that really changed; equal values change nothing
 	Upserted  any      // the _id of the document that an upsert inserted, or nil
+	Upserts   []any    // the same for each of Statements
 }
 
 // Store runs commands. Implementations are safe for use by several tasks at once. Both methods may block; in a

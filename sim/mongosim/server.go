@@ -69,9 +69,9 @@ func (s *Server) Run(now time.Time, database string, command store.Command) (sto
 	case store.Find:
 		return s.find(database, &command)
 	case store.Insert:
-		return s.insert(database, &command)
+		return s.batch(database, &command, s.insert)
 	case store.Update:
-		return s.update(database, &command)
+		return s.batch(database, &command, s.update)
 	case store.FindAndModify:
 		return s.findAndModify(database, &command)
 	case store.Delete:

@@ -1,45 +1,25 @@
 package mongosim
 
 import (
-	"errors"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
 )
 
-// insert stores documents one by one. It stops at the first that fails unless the command is unordered.
-func (s *Server) insert(database string, command *store.Command) (store.Reply, error) {
-	var reply store.Reply
-	if n := len(command.Documents); n == 0 || n > maxWriteBatchSize {
-		return reply, refuse(codeInvalidLength,
+// batch applies the parts of a command one by one.
+func (s *Server) batch(database string, command *store.Command, one func(string, *store.Command) (store.Reply, error)) (store.Reply, error) {
+	if n := len(command.Documents) + len(command.Statements); n > maxWriteBatchSize || command.Kind == store.Insert && n == 0 {
+		return store.Reply{}, refuse(codeInvalidLength,
 			"Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatchSize, n)
 	}
-	var failed *store.Error
-	for i, d := range command.Documents {
-		err := s.insertOne(database, command.Collection, d)
-		if err == nil {
-			reply.Inserted++
-			continue
-		}
-		var one *store.Error
-		if !errors.As(err, &one) {
-			return reply, err
-		}
-		one.Index = i
-		if failed == nil {
-			failed = one
-		} else {
-			failed.Others = append(failed.Others, one)
-		}
-		if !command.Unordered {
-			break
-		}
+	return command.Gather(func(part store.Command) (store.Reply, error) { return one(database, &part) })
+}
+
+func (s *Server) insert(database string, command *store.Command) (store.Reply, error) {
+	if err := s.insertOne(database, command.Collection, command.Documents[0]); err != nil {
+		return store.Reply{}, err
 	}
-	if failed != nil {
-		return reply, failed
-	}
-	return reply, nil
+	return store.Reply{Inserted: 1}, nil
 }
 
 func (s *Server) insertOne(database, name string, d bson.D) error {

@@ -92,9 +92,9 @@ func fromWrites(failures []mongo.WriteError, concern *mongo.WriteConcernError, l
 	if len(all) == 0 {
 		return nil
 	}
-	leading := all[0]
-	leading.Others, leading.Cause = all[1:], cause
-	return leading
+	joined := store.Join(all)
+	joined.Cause = cause
+	return joined
 }
 
 // labelNoWritesPerformed promises that no attempt to send the command has written anything.

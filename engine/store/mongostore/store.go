@@ -117,6 +117,9 @@ func (s *Store) insert(ctx context.Context, c store.Command) (store.Reply, error
 }
 
 func (s *Store) update(ctx context.Context, c store.Command) (store.Reply, error) {
+	if len(c.Statements) > 0 {
+		return s.updateSeveral(ctx, c)
+	}
 	var result *mongo.UpdateResult
 	var err error
 	if c.Multi {
@@ -138,6 +141,29 @@ func (s *Store) update(ctx context.Context, c store.Command) (store.Reply, error
 	return store.Reply{
 		Matched: result.MatchedCount, Modified: result.ModifiedCount, Upserted: result.UpsertedID,
 	}, err
+}
+
+// updateSeveral sends one update command, as long as the statements fit into one (100,000 statements, 48 MB).
+func (s *Store) updateSeveral(ctx context.Context, c store.Command) (store.Reply, error) {
+	models := make([]mongo.WriteModel, len(c.Statements))
+	for i, statement := range c.Statements {
+		update := updateOf(store.Command{Update: statement.Update, Pipeline: statement.Pipeline})
+		if statement.Multi {
+			models[i] = mongo.NewUpdateManyModel().SetFilter(document(statement.Filter)).SetUpdate(update).SetUpsert(statement.Upsert)
+		} else {
+			models[i] = mongo.NewUpdateOneModel().SetFilter(document(statement.Filter)).SetUpdate(update).SetUpsert(statement.Upsert)
+		}
+	}
+	how := options.BulkWrite().SetComment(comment(c.Point)).SetOrdered(!c.Unordered)
+	result, err := s.collection(c.Collection).BulkWrite(ctx, models, how)
+	if result == nil {
+		return store.Reply{}, err
+	}
+	reply := store.Reply{Matched: result.MatchedCount, Modified: result.ModifiedCount, Upserts: make([]any, len(models))}
+	for i, id := range result.UpsertedIDs {
+		reply.Upserts[i] = id
+	}
+	return reply, err
 }
 
 func (s *Store) findAndModify(ctx context.Context, c store.Command) (store.Reply, error) {

@@ -26,7 +26,47 @@ var inserting = []test{
 	{"an unordered insert goes on and tells every failure", unorderedInsertGoesOn},
 	{"the _id comes first", idComesFirst},
 	{"an empty timestamp at the top level is stamped by the server", emptyTimestampIsStamped},
+	{"several statements are one command, and tell which of them inserted", statementsTellUpserts},
+	{"unordered statements go on after a failure, ordered ones stop", statementsGoOn},
 	{"of concurrent inserts with one _id exactly one succeeds", racingInserts},
+}
+
+func statementsTellUpserts(f *fixture) {
+	f.insert(d("_id", int32(1), "n", int32(5)), d("_id", int32(2), "n", int32(5)))
+	reply := f.run(store.Command{Kind: store.Update, Unordered: true, Statements: []store.Statement{
+		{Filter: d("_id", int32(1)), Update: d("$set", d("n", int32(6))), Upsert: true},
+		{Filter: d("_id", int32(3)), Pipeline: []bson.D{d("$set", d("n", d("$add", bson.A{int32(1), int32(2)})))}, Upsert: true},
+		{Filter: d("n", d("$gte", int32(5))), Update: d("$inc", d("n", int32(10))), Multi: true},
+		{Filter: d("_id", int32(9)), Update: d("$set", d("n", int32(0)))},
+	}})
+	expect(f, "the number matched", reply.Matched, 3)
+	expect(f, "the number modified", reply.Modified, 3)
+	if len(reply.Upserts) != 4 || reply.Upserts[0] != nil || reply.Upserts[1] != int32(3) || reply.Upserts[2] != nil || reply.Upserts[3] != nil {
+		f.Errorf("upserts: %v, want only the second statement's", reply.Upserts)
+	}
+	f.has(f.get(int32(1)), d("n", int32(16)))
+	f.has(f.get(int32(2)), d("n", int32(15)))
+	f.has(f.get(int32(3)), d("n", int32(3)))
+}
+
+func statementsGoOn(f *fixture) {
+	f.insert(d("_id", int32(1), "s", "text"))
+	statements := []store.Statement{
+		{Filter: d("_id", int32(1)), Update: d("$inc", d("s", int32(1)))}, // no number
+		{Filter: d("_id", int32(2)), Update: d("$set", d("n", int32(2))), Upsert: true},
+		{Filter: d("_id", int32(1)), Pipeline: []bson.D{d("$set", d("n", d("$toLong", "$s")))}}, // no number either
+	}
+	err := f.refused(store.Command{Kind: store.Update, Unordered: true, Statements: statements}, codeTypeMismatch)
+	expect(f, "the index", err.Index, 0)
+	expect(f, "the number of other errors", len(err.Others), 1)
+	if len(err.Others) == 1 {
+		expect(f, "the other's code", err.Others[0].Code, store.CodeConversionFailure)
+		expect(f, "the other's index", err.Others[0].Index, 2)
+	}
+	f.has(f.get(int32(2)), d("n", int32(2)))
+	statements[1].Filter = d("_id", int32(3))
+	f.refused(store.Command{Kind: store.Update, Statements: statements}, codeTypeMismatch)
+	expect(f, "the number of documents", int64(len(f.find(nil))), 2)
 }
 
 func insertCounts(f *fixture) {
