@@ -12,10 +12,11 @@ import (
 
 // acquire leases one attempt that is due, trying the topics in turn. It returns nil if there is none. The trouble of one topic is
 // not the others': the errors say what could not be looked at, also if there is an execution.
-func (e *Engine) acquire(ctx context.Context, owner string) (*execution, error) {
+func (e *Engine) acquire(ctx context.Context, owner string, ticket ticket) (*execution, error) {
 	var failures error
 	for _, topic := range e.rotated(&e.claimTurn) {
 		if topic.running >= topic.options.MaxConcurrency {
+			topic.skipped = true
 			continue
 		}
 		if !e.defects.Has(defect.SlotAfterClaim) {
@@ -33,7 +34,7 @@ func (e *Engine) acquire(ctx context.Context, owner string) (*execution, error) 
 		if execution != nil {
 			return execution, failures
 		}
-		topic.running--
+		e.freeSlot(topic, e.work.added > ticket.added)
 	}
 	return nil, failures
 }

@@ -21,7 +21,7 @@ func (e *Engine) Close(ctx context.Context) (err error) {
 func (e *Engine) close(ctx context.Context) error {
 	e.closing = true
 	e.stop(ErrClosed)
-	e.wakeWorkers()
+	e.work.signal.Broadcast()
 	e.wakeCoordinator()
 	if e.inHandler(ctx) || e.defects.Has(defect.CloseWithoutDrain) {
 		return nil

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -34,7 +33,7 @@ func (x *execution) closeLeftover(ctx context.Context, delivery string) error {
 	if err != nil {
 		return err
 	}
-	return x.engine.expireAttempts(ctx, ended.deliveryID, ended.endedAt)
+	return x.engine.expireLeftover(ctx, ended)
 }
 
 // complete writes the attempt's outcome, fenced by status and token: only who holds the lease can write it, once.
@@ -137,9 +136,19 @@ func (e *Engine) finishDelivery(ctx context.Context, point store.Point, attempt 
 	if err != nil || reply.Document == nil {
 		return false, err
 	}
-	e.wakeWorkers() // an ordered topic has a new head
-	if _, err := e.dateDelivery(ctx, decodeDelivery(reply.Document)); err != nil {
-		return true, fmt.Errorf("retention of delivery %s: %w", attempt.deliveryID, err)
+	delivery := decodeDelivery(reply.Document)
+	if topic := e.topicState(delivery.topic); topic != nil {
+		e.ended(topic, delivery)
 	}
 	return true, nil
+}
+
+// ended notes what follows from the end of a delivery: it needs dates, and an ordered topic has a new head.
+func (e *Engine) ended(topic *topicState, delivery deliveryDocument) {
+	if e.mayForget(delivery) {
+		e.undated = true // otherwise whoever moves the cursor past its event will look
+	}
+	if !topic.options.Unordered {
+		e.claimable(topic, 1)
+	}
 }

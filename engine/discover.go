@@ -15,17 +15,17 @@ import (
 // discover materializes the events of one topic that lie behind the group's cursor: crash windows 3 to 8. It reports
 // whether there may be more.
 //
-// It looks first, from where this process has got to, and takes the discovery lease only if there is something to do. What it
-// remembers may be old, which is harmless: the lease comes with the true cursor, events that the cursor has passed are left
+// The caller has looked already, from where this process has got to: the discovery lease is taken only if there is something to do. What the
+// process remembers may be old, which is harmless: the lease comes with the true cursor, events that the cursor has passed are left
 // out, and materializing one again changes nothing.
-func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, err error) {
-	looked := e.host.Monotonic()
-	events, err := e.scan(ctx, topic.name, topic.horizon.frontier(topic.cursor))
-	if err != nil {
-		return false, err
+func (e *Engine) discover(ctx context.Context, topic *topicState, events []eventDocument, looked time.Duration) (more bool, err error) {
+	look := look{fresh: events, at: looked, from: topic.horizon.frontier(topic.cursor)}
+	if e.lookBack(topic, len(events) > 0) {
+		if err := e.scanLate(ctx, topic, &look); err != nil {
+			return false, err
+		}
 	}
-	back := e.lookBack(topic)
-	if len(events) == 0 && !back {
+	if len(look.fresh)+len(look.late) == 0 && !(look.back && topic.horizon.settled(e.guessNow(), e.options.VisibilityWindow)) {
 		return false, nil
 	}
 	lease, err := e.leaseDiscovery(ctx, topic)
@@ -33,42 +33,43 @@ func (e *Engine) discover(ctx context.Context, topic *topicState) (more bool, er
 		return false, err
 	}
 	if lease == nil {
+		e.work.suspect()                                  // for what that one finds
 		return false, e.ensureStillSubscribed(ctx, topic) // usually somebody else is at it
 	}
-	lease.scanAge = e.host.Monotonic() - looked
+	lease.lookAge = e.host.Monotonic() - looked
 	more = len(events) == e.options.DiscoveryBatch
-	if err := e.discoverUnderLease(ctx, topic, lease, events, back); err != nil {
+	if err := e.discoverUnderLease(ctx, topic, lease, look); err != nil {
 		e.report(e.releaseDiscovery(ctx, topic, lease.token))
 		return false, err
 	}
 	return more, nil
 }
 
-func (e *Engine) discoverUnderLease(ctx context.Context, topic *topicState, lease *discoveryLease, events []eventDocument, back bool) error {
-	topic.cursor = lease.cursor
-	topic.horizon.forget(lease.cursor)
-	events = slices.DeleteFunc(events, func(event eventDocument) bool {
+// look is what discovery has seen of a topic before it took the lease.
+type look struct {
+	at    time.Duration // monotonic time at which it began
+	from  cursor        // the frontier: everything behind it was looked at, as far as the batch went
+	fresh []eventDocument
+	back  bool // everything between the cursor and the frontier was looked at, too
+	late  []eventDocument
+}
+
+func (e *Engine) discoverUnderLease(ctx context.Context, topic *topicState, lease *discoveryLease, look look) error {
+	topic.moveCursor(lease.cursor)
+	events := slices.DeleteFunc(append(look.late, look.fresh...), func(event eventDocument) bool {
 		return lease.cursor.passed(event.sequence, event.id)
 	})
-	target := lease.cursor
-	if back || len(topic.horizon.seen) == 0 {
-		late, err := e.scanLate(ctx, topic, lease)
-		if err != nil {
-			return err
-		}
-		target = e.safeCursor(topic, lease, events)
-		events = append(late, events...)
-	}
+	target := e.safeCursor(topic, lease, look, events)
 	if e.defects.Has(defect.CursorFirst) {
 		if err := e.advance(ctx, topic, lease, target); err != nil {
 			return err
 		}
 	}
-	if err := e.materialize(ctx, lease, events); err != nil {
+	if err := e.materialize(ctx, topic, lease, events); err != nil {
 		return err
 	}
 	for _, event := range events {
-		topic.horizon.add(cursor{event.sequence, event.id})
+		topic.horizon.add(cursor{event.sequence, event.id}, e.host.Monotonic()+e.options.PollInterval)
 	}
 	if target == lease.cursor {
 		return e.releaseDiscovery(ctx, topic, lease.token)
@@ -83,11 +84,44 @@ type discoveryLease struct {
 	now      bson.DateTime // the database's clock when the lease was granted
 	until    bson.DateTime // the end of the lease, by the database's clock
 	deadline time.Duration // monotonic time at which this process must have stopped
-	scanAge  time.Duration // how long before the lease was granted the scan for new events began, at the most
+	lookAge  time.Duration // how long before the lease was granted the look began, at the most
 }
 
-func (e *Engine) scan(ctx context.Context, topic string, from cursor) ([]eventDocument, error) {
-	return e.findEvents(ctx, PointDiscoveryScan, int64(e.options.DiscoveryBatch), bson.D{is("topic", topic), beyond(from)})
+// scanTopics finds what is new in each of the topics, with one command, unless there is more than fits: then each topic gets a
+// command of its own, so that the backlog of one does not hide the others.
+func (e *Engine) scanTopics(ctx context.Context, topics []*topicState) (news [][]eventDocument, err error) {
+	clauses := make(bson.A, len(topics))
+	for i, topic := range topics {
+		clauses[i] = topic.news()
+	}
+	found, err := e.scan(ctx, bson.D{is("$or", clauses)})
+	if err != nil {
+		return nil, err
+	}
+	news = make([][]eventDocument, len(topics))
+	for i, topic := range topics {
+		if len(found) == e.options.DiscoveryBatch && len(topics) > 1 {
+			if news[i], err = e.scan(ctx, topic.news()); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for _, event := range found {
+			if event.topic == topic.name {
+				news[i] = append(news[i], event)
+			}
+		}
+	}
+	return news, nil
+}
+
+// news matches the events of the topic that this process has not seen.
+func (t *topicState) news() bson.D {
+	return bson.D{is("topic", t.name), beyond(t.horizon.frontier(t.cursor))}
+}
+
+func (e *Engine) scan(ctx context.Context, filter bson.D) ([]eventDocument, error) {
+	return e.findEvents(ctx, PointDiscoveryScan, int64(e.options.DiscoveryBatch), filter)
 }
 
 // beyond matches events behind the cursor.
@@ -98,13 +132,15 @@ func beyond(from cursor) bson.E {
 	})
 }
 
+var inSequence = bson.D{is("sequence", int32(1)), is("_id", int32(1))}
+
 // findEvents reads what discovery needs to know of events, in their order.
 func (e *Engine) findEvents(ctx context.Context, point store.Point, limit int64, filter bson.D) ([]eventDocument, error) {
 	reply, err := e.run(ctx, store.Command{
 		Point: point, Kind: store.Find, Collection: e.collections.events,
 		Filter:     filter,
 		Projection: bson.D{is("topic", int32(1)), is("sequence", int32(1)), is("createdAt", int32(1))},
-		Sort:       bson.D{is("sequence", int32(1)), is("_id", int32(1))},
+		Sort:       inSequence,
 		Limit:      limit,
 	})
 	if err != nil {
@@ -137,6 +173,7 @@ func (e *Engine) leaseDiscovery(ctx context.Context, topic *topicState) (*discov
 		return nil, nil
 	}
 	stored := decodeSubscription(reply.Document)
+	e.clock = stored.discoveryLockedUntil.Time().Add(-e.options.LockTimeout - e.host.Monotonic())
 	return &discoveryLease{
 		token:    token,
 		cursor:   stored.cursor,
@@ -163,8 +200,8 @@ func (e *Engine) advance(ctx context.Context, topic *topicState, lease *discover
 	if reply.Matched == 0 {
 		return fmt.Errorf("%w: another worker discovers topic %s", ErrLeaseLost, topic.name)
 	}
-	topic.cursor = to
-	topic.horizon.forget(to)
+	topic.moveCursor(to)
+	e.undated = true // what ended before may have its dates now
 	return nil
 }
 

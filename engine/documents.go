@@ -131,6 +131,14 @@ type deliveryDocument struct {
 	hasExpiresAt bool
 }
 
+// ended is when the delivery ended; those of early Pulse versions do not say.
+func (d deliveryDocument) ended() bson.DateTime {
+	if d.endedAt == 0 {
+		return d.updatedAt
+	}
+	return d.endedAt
+}
+
 func decodeDelivery(document bson.D) (d deliveryDocument) {
 	for _, field := range document {
 		switch field.Key {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,16 +34,18 @@ type Engine struct {
 	claimTurn  rotation
 	searchTurn rotation
 
-	work        host.Signal     // for workers
-	workReady   bool            // there may be something to claim
-	news        host.Signal     // for the coordinator
-	newsReady   bool            // there may be something to discover
-	nextPass    time.Duration   // monotonic time of the next full pass of the coordinator
-	due         []time.Duration // monotonic times at which a retry of this process falls due, ascending
-	scanFrom    string          // event id after which the next recovery pass goes on
-	sweptTo     string          // attempt id after which the next pass over overdue attempts goes on
-	nextSweep   time.Duration   // monotonic time of the next such pass
-	undatedFrom string          // delivery id after which the next pass over undated deliveries goes on
+	work        work
+	news        host.Signal   // for the coordinator
+	newsReady   bool          // there may be something to discover
+	nextPass    time.Duration // monotonic time of the next full pass of the coordinator
+	due         []dueAttempt  // ascending
+	scanFrom    string        // event id after which the next recovery pass goes on
+	sweptTo     string        // attempt id after which the next pass over overdue attempts goes on
+	nextSweep   time.Duration // monotonic time of the next such pass
+	undatedFrom string        // delivery id after which the next pass over undated deliveries goes on
+	undated     bool          // there may be ended deliveries that can get their dates
+
+	clock time.Time // what the database's clock said, less the monotonic time; only to guess when it is worth while to look
 
 	closing     bool
 	open        context.Context // of what ends as soon as closing begins: the change stream, and pauses after errors
@@ -66,6 +69,7 @@ type topicState struct {
 	subscribed   bool
 	subscribing  bool
 	running      int    // handlers of the topic that hold a slot
+	skipped      bool   // a worker passed over the topic since it had no free slot
 	cursor       cursor // the group's, as this process knows it
 	horizon      horizon
 	nextCheck    time.Duration // monotonic time of the next look whether the subscription is still there
@@ -111,7 +115,7 @@ func Open(ctx context.Context, options Options) (*Engine, error) {
 func (e *Engine) Options() Options { return e.options }
 
 func (e *Engine) start() {
-	e.work, e.news, e.idle = e.host.NewSignal(), e.host.NewSignal(), e.host.NewSignal()
+	e.work.signal, e.news, e.idle = e.host.NewSignal(), e.host.NewSignal(), e.host.NewSignal()
 	e.task("coordinator", e.coordinate)
 	for i := range e.options.Workers {
 		e.task(fmt.Sprintf("worker-%d", i+1), e.workLoop)
@@ -185,40 +189,33 @@ func (e *Engine) pauseAfter(failures int) {
 	_ = e.host.Sleep(e.open, min(e.options.PollInterval, first<<min(failures-1, 6)))
 }
 
-// wakeWorkers says that there may be something to claim.
-func (e *Engine) wakeWorkers() {
-	e.workReady = true
-	e.work.Broadcast()
-}
-
 // wakeCoordinator says that there may be something to discover.
 func (e *Engine) wakeCoordinator() {
 	e.newsReady = true
 	e.news.Broadcast()
 }
 
-// dueIn says that something becomes claimable after the duration, so that a retry need not wait for a poll.
-func (e *Engine) dueIn(wait time.Duration) {
-	due := e.host.Monotonic() + wait
-	at, known := slices.BinarySearch(e.due, due)
-	if known {
-		return
-	}
+// dueAttempt is a retry that this process has made, and that nobody can claim yet.
+type dueAttempt struct {
+	at    time.Duration // on the monotonic clock
+	topic *topicState
+}
+
+// dueIn says that an attempt of the topic becomes claimable after the duration, so that a retry need not wait for a poll.
+func (e *Engine) dueIn(wait time.Duration, topic *topicState) {
+	due := dueAttempt{e.host.Monotonic() + wait, topic}
+	at, _ := slices.BinarySearchFunc(e.due, due, func(a, b dueAttempt) int { return cmp.Compare(a.at, b.at) })
 	if e.due = slices.Insert(e.due, at, due); at == 0 {
 		e.news.Broadcast()
 	}
 }
 
-// fallDue wakes the workers if something has become claimable by now.
+// fallDue wakes the workers for what has become claimable by now.
 func (e *Engine) fallDue() {
 	now := e.host.Monotonic()
-	ahead := slices.IndexFunc(e.due, func(due time.Duration) bool { return due > now })
-	if ahead < 0 {
-		ahead = len(e.due)
-	}
-	if ahead > 0 {
-		e.due = slices.Delete(e.due, 0, ahead)
-		e.wakeWorkers()
+	for len(e.due) > 0 && e.due[0].at <= now {
+		e.claimable(e.due[0].topic, 1)
+		e.due = e.due[1:]
 	}
 }
 

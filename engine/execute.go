@@ -24,9 +24,9 @@ type execution struct {
 	delivery deliveryDocument
 	attempt  attemptDocument
 
-	token      string
-	orderToken string       // of the topic's ordering lease; empty for unordered topics
-	deadline   deadlineTime // until when this process may act on the lease
+	token    string
+	order    *orderLease  // the topic's ordering lease; nil for unordered topics
+	deadline deadlineTime // until when this process may act on both
 
 	refused   bool // claimed, but not to be run
 	lost      bool // the database said that the lease is somebody else's
@@ -39,7 +39,6 @@ type execution struct {
 // run executes the attempt and writes what came of it. Crash windows 14 to 27.
 func (x *execution) run() (err error) {
 	e := x.engine
-	defer func() { x.topic.running-- }()
 	x.task("heartbeat", x.heartbeat)
 	defer x.finish()
 
@@ -51,10 +50,6 @@ func (x *execution) run() (err error) {
 		err = x.fail(failure{code: CodeEventExpired, name: "EventExpired", message: "the event was removed by retention"})
 	default:
 		err = x.handle(*event)
-	}
-	if x.orderToken != "" {
-		x.finish()
-		e.report(e.releaseOrder(e.context, x.topic, x.orderToken))
 	}
 	return err
 }

@@ -42,9 +42,9 @@ func (x *execution) renew() error {
 	held, err := x.renewOne(PointAttemptHeartbeat, e.collections.history,
 		bson.D{is("_id", x.attempt.id), is("status", statusPending), is("lockToken", x.token)},
 		bson.D{is("heartbeatAt", "$$NOW"), is("lockedUntil", e.renewedEnd("lockedUntil"))})
-	if err == nil && held && x.orderToken != "" {
+	if err == nil && held && x.order != nil {
 		held, err = x.renewOne(PointOrderHeartbeat, e.collections.subscriptions,
-			bson.D{is("_id", x.topic.subscription.id), is("orderedLockToken", x.orderToken)},
+			bson.D{is("_id", x.topic.subscription.id), is("orderedLockToken", x.order.token)},
 			bson.D{is("orderedLockedUntil", e.renewedEnd("orderedLockedUntil"))})
 	}
 	switch {
@@ -55,6 +55,9 @@ func (x *execution) renew() error {
 		x.signal.Broadcast()
 	default:
 		x.deadline = e.deadline(asked)
+		if x.order != nil {
+			x.order.deadline = x.deadline
+		}
 		x.signal.Broadcast()
 	}
 	return nil

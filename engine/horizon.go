@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -35,16 +34,45 @@ func (h *horizon) frontier(from cursor) cursor {
 	return h.seen[len(h.seen)-1]
 }
 
-func (h *horizon) add(event cursor) {
+// add remembers an event; the first one sets the time of the next look back.
+func (h *horizon) add(event cursor, nextLook time.Duration) {
+	if len(h.seen) == 0 {
+		h.nextLook = nextLook
+	}
 	at, known := slices.BinarySearchFunc(h.seen, event, cursor.compare)
 	if !known {
 		h.seen = slices.Insert(h.seen, at, event)
 	}
 }
 
+// settled tells whether the oldest event that the cursor has not passed was stamped longer ago than the window.
+func (h *horizon) settled(now time.Time, window time.Duration) bool {
+	return len(h.seen) > 0 && settled(h.seen[0], now, window)
+}
+
+// settled tells whether whatever was stamped before the event had become visible when we looked. A sequence counts
+// whole seconds.
+func settled(event cursor, looked time.Time, window time.Duration) bool {
+	return int64(event.sequence.T) < looked.Add(-window).Unix()
+}
+
+// guessNow is about what the database's clock says.
+func (e *Engine) guessNow() time.Time { return e.clock.Add(e.host.Monotonic()) }
+
 func (h *horizon) knows(event cursor) bool {
 	_, known := slices.BinarySearchFunc(h.seen, event, cursor.compare)
 	return known
+}
+
+// knows tells whether discovery has seen the event.
+func (t *topicState) knows(event eventDocument) bool {
+	return t.cursor.passed(event.sequence, event.id) || t.horizon.knows(cursor{event.sequence, event.id})
+}
+
+// moveCursor takes in where the group's cursor stands.
+func (t *topicState) moveCursor(to cursor) {
+	t.cursor = to
+	t.horizon.forget(to)
 }
 
 // forget drops what the cursor has passed.
@@ -56,74 +84,81 @@ func (h *horizon) forget(passed cursor) {
 	h.seen = h.seen[keep:]
 }
 
-// lookBack tells whether it is time to look for events that became visible late, once in a poll interval as long as there are
-// any that the cursor has not passed.
-func (e *Engine) lookBack(topic *topicState) bool {
+// lookBack tells whether it is time to look for events that became visible late: once in a poll interval as long as there are
+// any that the cursor has not passed. In an ordered topic also whenever there are new ones, since one publisher's events become
+// visible in its order, and nothing may be delivered before what was visible before it.
+func (e *Engine) lookBack(topic *topicState, news bool) bool {
 	now := e.host.Monotonic()
-	if len(topic.horizon.seen) == 0 || now < topic.horizon.nextLook {
+	urgent := news && !topic.options.Unordered && !e.defects.Has(defect.NoHorizon)
+	if len(topic.horizon.seen) == 0 || now < topic.horizon.nextLook && !urgent {
 		return false
 	}
 	topic.horizon.nextLook = now + e.options.PollInterval
 	return true
 }
 
-// latePages is how many times a discovery batch scanLate reads at once: it gets no more than an ID and two dates of each event.
+// latePages is how many times a discovery batch scanLate reads at once: it gets no more than what the index holds of each event.
 const latePages = 10
 
-// scanLate finds the events between the cursor and the frontier that this process has not seen yet. It reads all that are
-// there, page by page: what that costs grows with the rate of events times the window, for each poll interval.
-func (e *Engine) scanLate(ctx context.Context, topic *topicState, lease *discoveryLease) (late []eventDocument, err error) {
-	h := &topic.horizon
-	if len(h.seen) == 0 || e.defects.Has(defect.NoHorizon) {
-		return nil, nil
-	}
+// scanLate finds the events between the cursor and the frontier that this process has not seen yet. It reads the index of all that are
+// there, page by page: what that costs grows with the rate of events times the window.
+func (e *Engine) scanLate(ctx context.Context, topic *topicState, look *look) error {
+	late := bson.A{}
 	limit := latePages * e.options.DiscoveryBatch
-	for from := topic.cursor; ; {
-		if e.host.Monotonic() >= lease.deadline {
-			return nil, fmt.Errorf("%w: looking back took longer than the lock timeout", ErrLeaseLost)
-		}
-		page, err := e.findEvents(ctx, PointDiscoveryLate, int64(limit), bson.D{
-			is("topic", topic.name),
-			is("sequence", bson.D{is("$lte", h.frontier(topic.cursor).sequence)}),
-			beyond(from),
+	for from, more := topic.cursor, true; more; {
+		reply, err := e.run(ctx, store.Command{
+			Point: PointDiscoveryLate, Kind: store.Find, Collection: e.collections.events,
+			Filter: bson.D{
+				is("topic", topic.name),
+				is("sequence", bson.D{is("$lte", look.from.sequence)}),
+				beyond(from),
+			},
+			Projection: bson.D{is("sequence", int32(1))},
+			Sort:       inSequence,
+			Limit:      int64(limit),
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, event := range page {
-			if !h.knows(cursor{event.sequence, event.id}) {
-				late = append(late, event)
+		for _, document := range reply.Documents {
+			event := decodeEvent(document)
+			from = cursor{event.sequence, event.id}
+			if from.compare(look.from) <= 0 && !topic.horizon.knows(from) {
+				late = append(late, event.id)
 			}
 		}
-		if len(page) < limit {
-			return late, nil
-		}
-		last := page[len(page)-1]
-		from = cursor{last.sequence, last.id}
+		more = len(reply.Documents) == limit
 	}
+	look.back = true
+	if len(late) == 0 {
+		return nil
+	}
+	var err error
+	look.late, err = e.findEvents(ctx, PointDiscoveryFetch, 0, bson.D{is("_id", bson.D{is("$in", late)})})
+	return err
 }
 
 // safeCursor is how far the cursor may move: to the newest event that was stamped longer ago than the visibility window when we
-// looked. What lies up to the frontier was looked at under the lease, by scanLate; what lies beyond was looked at by the scan before
-// the lease, which can have been long ago.
-func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, fresh []eventDocument) cursor {
+// looked, provided that we looked at everything from the cursor on. The look was made before the lease, perhaps long before.
+func (e *Engine) safeCursor(topic *topicState, lease *discoveryLease, look look, events []eventDocument) cursor {
 	safe := lease.cursor
-	consider := func(event cursor, looked time.Time) {
-		settled := int64(event.sequence.T) < looked.Add(-e.options.VisibilityWindow).Unix() || e.defects.Has(defect.NoHorizon)
-		if settled && event.compare(safe) > 0 {
+	if !look.back && len(topic.horizon.seen) > 0 && !e.defects.Has(defect.NoHorizon) {
+		return safe
+	}
+	looked := lease.now.Time().Add(-lease.lookAge)
+	if e.defects.Has(defect.ScanAgeIgnored) {
+		looked = lease.now.Time()
+	}
+	consider := func(event cursor) {
+		if event.compare(safe) > 0 && (settled(event, looked, e.options.VisibilityWindow) || e.defects.Has(defect.NoHorizon)) {
 			safe = event
 		}
 	}
-	now := lease.now.Time()
 	for _, event := range topic.horizon.seen {
-		consider(event, now)
+		consider(event)
 	}
-	before := now.Add(-lease.scanAge)
-	if e.defects.Has(defect.ScanAgeIgnored) {
-		before = now
-	}
-	for _, event := range fresh {
-		consider(cursor{event.sequence, event.id}, before)
+	for _, event := range events {
+		consider(cursor{event.sequence, event.id})
 	}
 	return safe
 }

@@ -82,7 +82,7 @@ func (e *Engine) endLeftover(ctx context.Context, attempt attemptDocument, deliv
 		return err
 	}
 	ended := decodeAttempt(reply.Document)
-	return e.expireAttempts(ctx, ended.deliveryID, ended.endedAt)
+	return e.expireLeftover(ctx, ended)
 }
 
 // leftoverFailure says why the attempt was ended; the status is that of its delivery, empty if there is none.

@@ -28,7 +28,6 @@ func (e *Engine) coordinate() {
 			e.pass(full)
 			return nil
 		})
-		e.wakeWorkers()
 	}
 }
 
@@ -40,8 +39,15 @@ func (e *Engine) pass(full bool) {
 	if full && e.recoverDeliveries() {
 		e.nextPass = e.host.Monotonic() // something was repaired: there may be more
 	}
-	for _, topic := range e.rotated(&e.searchTurn) {
-		more, err := e.discover(e.context, topic)
+	topics := e.rotated(&e.searchTurn)
+	looked := e.host.Monotonic()
+	news, err := e.scanTopics(e.context, topics)
+	if err != nil {
+		e.report(err)
+		return
+	}
+	for i, topic := range topics {
+		more, err := e.discover(e.context, topic, news[i], looked)
 		if more {
 			e.newsReady = true
 		}
@@ -49,22 +55,41 @@ func (e *Engine) pass(full bool) {
 	}
 }
 
+// recoverDeliveries is what a full pass costs an idle process: one read of the deliveries that have not ended. Only if there are some does
+// it look further.
 func (e *Engine) recoverDeliveries() (repaired bool) {
-	reaped, err := e.reap(e.context)
+	seen, err := e.reconcile(e.context)
 	e.report(err)
-	reconciled, err := e.reconcile(e.context)
-	e.report(err)
-	if now := e.host.Monotonic(); now >= e.nextSweep {
-		e.nextSweep = now + e.options.LockTimeout
+	now := e.host.Monotonic()
+	sweep := now >= e.nextSweep
+	if seen.claimable {
+		e.work.suspect()
+	}
+	if seen.locked {
+		reaped, err := e.reap(e.context)
+		e.report(err)
+		seen.repaired = seen.repaired || reaped
+	}
+	if e.undated || sweep {
+		dated, err := e.repairUndated(e.context)
+		e.report(err)
+		seen.repaired = seen.repaired || dated
+	}
+	if sweep {
+		e.nextSweep = now + sweepEvery*e.options.LockTimeout
 		e.report(e.sweep(e.context))
 	}
-	return reaped || reconciled
+	return seen.repaired
 }
+
+// sweepEvery is how many lock timeouts lie between two looks for what is out of place and in nobody's way: leftovers, and ended deliveries
+// whose worker died before they had their dates.
+const sweepEvery = 4
 
 func (e *Engine) untilNextPass() time.Duration {
 	next := e.nextPass
 	if len(e.due) > 0 {
-		next = min(next, e.due[0])
+		next = min(next, e.due[0].at)
 	}
 	return max(0, next-e.host.Monotonic())
 }
@@ -73,17 +98,15 @@ func (e *Engine) untilNextPass() time.Duration {
 func (e *Engine) workLoop() {
 	owner, failures := e.host.NewID(), 0
 	for !e.closing {
-		if !e.workReady {
-			e.work.Wait(context.Background(), -1)
+		ticket, ok := e.work.take()
+		if !ok {
 			continue
 		}
-		e.workReady = false
 		err := e.supervise(func() error {
-			execution, err := e.acquire(e.context, owner)
+			execution, err := e.acquire(e.context, owner, ticket)
+			e.work.done(ticket, execution != nil)
 			if execution != nil {
-				e.wakeWorkers() // where there was one there may be more
-				err = errors.Join(err, execution.run())
-				e.wakeWorkers() // a slot is free
+				err = errors.Join(err, e.execute(execution, owner))
 			}
 			return err
 		})
@@ -92,6 +115,28 @@ func (e *Engine) workLoop() {
 			continue
 		}
 		e.pauseAfter(failures)
-		e.wakeWorkers() // what could not be done is still there
+		e.work.suspect() // what could not be done is still there
+	}
+}
+
+// execute runs the attempt, and then those that follow it in its ordered topic.
+func (e *Engine) execute(x *execution, owner string) (failures error) {
+	topic := x.topic
+	defer e.freeSlot(topic, true)
+	for x != nil {
+		err := x.run()
+		next, nextErr := e.following(x, owner, err)
+		failures = errors.Join(failures, err, nextErr)
+		x = next
+	}
+	return failures
+}
+
+// freeSlot gives a slot back. Workers that passed over the topic meanwhile must come back if there may be something for them.
+func (e *Engine) freeSlot(topic *topicState, forThem bool) {
+	topic.running--
+	if topic.skipped && forThem {
+		topic.skipped = false
+		e.work.suspect()
 	}
 }

@@ -23,14 +23,33 @@ func (e *Engine) claimOrdered(ctx context.Context, topic *topicState, owner stri
 	if lease == nil {
 		return nil, e.ensureStillSubscribed(ctx, topic) // usually somebody else is at it
 	}
-	x, err := e.claimHead(ctx, topic, owner)
+	x, err := e.claimHead(ctx, topic, owner, lease)
 	if x == nil {
 		e.report(e.releaseOrder(ctx, topic, lease.token))
-		return nil, err
 	}
-	x.orderToken = lease.token
-	x.deadline = min(x.deadline, lease.deadline)
-	return x, nil
+	return x, err
+}
+
+// following claims the next head of an ordered topic under the lease that the execution before it held, as long as nothing else
+// waits for a worker; otherwise the topics take turns. In the end it gives the lease back.
+func (e *Engine) following(x *execution, owner string, failed error) (next *execution, err error) {
+	if x.order == nil {
+		return nil, nil
+	}
+	topic := x.topic
+	goOn := failed == nil && !e.closing && topic.subscribed
+	// Short handlers have no heartbeats, so the lease grows old. With half of it left there is time for the first.
+	fresh := e.host.Monotonic()+e.options.LockTimeout/2 < x.order.deadline
+	switch {
+	case goOn && (e.work.waiting() || !fresh):
+		e.work.suspect() // the topic has its turn again
+	case goOn:
+		next, err = e.claimHead(e.context, topic, owner, x.order)
+	}
+	if next == nil {
+		e.report(e.releaseOrder(e.context, topic, x.order.token))
+	}
+	return next, err
 }
 
 type orderLease struct {
@@ -38,16 +57,21 @@ type orderLease struct {
 	deadline deadlineTime
 }
 
-func (e *Engine) claimHead(ctx context.Context, topic *topicState, owner string) (*execution, error) {
-	head, err := e.head(ctx, topic, PointOrderHead) // again: it may have changed before we had the lease
+func (e *Engine) claimHead(ctx context.Context, topic *topicState, owner string, lease *orderLease) (*execution, error) {
+	head, err := e.head(ctx, topic, PointOrderHead) // under the lease: it may have changed before
 	if err != nil || head == nil {
 		return nil, err
 	}
 	x, err := e.claim(ctx, topic, owner, PointOrderClaim, bson.D{is("deliveryId", head.id)})
-	if x == nil && err == nil {
-		err = e.repairHead(ctx, topic, *head)
+	if x == nil {
+		if err == nil {
+			err = e.repairHead(ctx, topic, *head)
+		}
+		return nil, err
 	}
-	return x, err
+	x.order = lease
+	x.deadline = min(x.deadline, lease.deadline)
+	return x, nil
 }
 
 func (e *Engine) head(ctx context.Context, topic *topicState, point store.Point) (*deliveryDocument, error) {

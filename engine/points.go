@@ -22,13 +22,13 @@ const (
 
 	PointDiscoveryScan    store.Point = "discovery.scan"
 	PointDiscoveryLate    store.Point = "discovery.late"
+	PointDiscoveryFetch   store.Point = "discovery.fetch"
 	PointDiscoveryLease   store.Point = "discovery.lease"
 	PointDiscoveryKnown   store.Point = "discovery.known"
 	PointDiscoveryRelease store.Point = "discovery.release"
 	PointCursorAdvance    store.Point = "cursor.advance"
 
 	PointDeliveryCreate store.Point = "delivery.create"
-	PointDeliveryFind   store.Point = "delivery.find"
 	PointAttemptCreate  store.Point = "attempt.create"
 
 	PointAttemptClaim    store.Point = "attempt.claim"
@@ -94,13 +94,13 @@ var steps = []Step{
 
 	{Point: PointDiscoveryScan},
 	{Point: PointDiscoveryLate},
+	{Point: PointDiscoveryFetch},
 	{PointDiscoveryLease, true, "a discovery lease; it expires"},
 	{Point: PointDiscoveryKnown},
 	{PointDiscoveryRelease, true, "nothing"},
 	{PointCursorAdvance, true, "nothing"},
 
 	{PointDeliveryCreate, true, "a delivery without attempt 1; reconciliation or rediscovery creates it"},
-	{Point: PointDeliveryFind},
 	{PointAttemptCreate, true, "materialized events behind an old cursor; rediscovery finds them and goes on"},
 
 	{PointAttemptClaim, true, "a leased attempt that nobody runs; it expires and is reaped"},

@@ -44,7 +44,7 @@ func (e *Engine) reap(ctx context.Context) (reaped bool, err error) {
 	}
 	delivery := decodeDelivery(found)
 	if found == nil || delivery.status != statusPending {
-		return true, e.expireAttempts(ctx, lost.deliveryID, lost.endedAt)
+		return true, e.expireLeftover(ctx, lost)
 	}
 	_, err = e.afterError(ctx, e.topicState(lost.topic), delivery, lost)
 	return true, err

@@ -17,21 +17,32 @@ import (
 //	delivery ended, no retention dates     → set them
 //	discovery stopped before its cursor    → discovery itself: materializing again changes nothing
 //
-// It reports whether it changed anything: a repair that another replica has made meanwhile is no reason to look again at once.
-func (e *Engine) reconcile(ctx context.Context) (repaired bool, err error) {
+// It also tells what it has seen, so that an idle process need not look for anything else.
+func (e *Engine) reconcile(ctx context.Context) (seen survey, err error) {
 	for range reconcileBatches {
 		pending, scanErr := e.scanPending(ctx)
 		if scanErr != nil {
-			return repaired, errors.Join(err, scanErr)
+			return seen, errors.Join(err, scanErr)
 		}
-		done, repairErr := e.repairPending(ctx, pending)
-		repaired, err = repaired || done, errors.Join(err, repairErr)
+		found, repairErr := e.repairPending(ctx, pending)
+		seen, err = seen.and(found), errors.Join(err, repairErr)
 		if e.scanFrom == "" {
-			break
+			return seen, err
 		}
 	}
-	dated, dateErr := e.repairUndated(ctx)
-	return repaired || dated, errors.Join(err, dateErr)
+	return seen.and(survey{locked: true, claimable: true}), err // the rest may hold anything
+}
+
+// survey is what a look at pending deliveries has found.
+type survey struct {
+	// repaired: something was changed. A repair that another replica has made meanwhile is no reason to look again at once.
+	repaired  bool
+	locked    bool // attempts that are leased, or were
+	claimable bool // attempts that wait to be claimed, now or later
+}
+
+func (s survey) and(other survey) survey {
+	return survey{s.repaired || other.repaired, s.locked || other.locked, s.claimable || other.claimable}
 }
 
 // reconcileBatches is how many batches of pending deliveries one pass examines at the most. With a longer backlog, torn deliveries
@@ -83,9 +94,9 @@ func decodeDeliveries(documents []bson.D) []deliveryDocument {
 	return deliveries
 }
 
-func (e *Engine) repairPending(ctx context.Context, pending []deliveryDocument) (repaired bool, err error) {
+func (e *Engine) repairPending(ctx context.Context, pending []deliveryDocument) (seen survey, err error) {
 	if len(pending) == 0 {
-		return false, nil
+		return seen, nil
 	}
 	ids := list(pending, func(delivery deliveryDocument) string { return delivery.id })
 	reply, err := e.run(ctx, store.Command{
@@ -94,26 +105,31 @@ func (e *Engine) repairPending(ctx context.Context, pending []deliveryDocument) 
 		Sort:   bson.D{is("deliveryId", int32(1)), is("attempt", int32(1))},
 	})
 	if err != nil {
-		return false, err
+		return seen, err
 	}
 	attempts := map[string][]attemptDocument{} // looked up by key, never iterated
 	for _, document := range reply.Documents {
 		attempt := decodeAttempt(document)
 		attempts[attempt.deliveryID] = append(attempts[attempt.deliveryID], attempt)
+		if attempt.status == statusPending {
+			seen = seen.and(survey{locked: attempt.lockToken != "", claimable: attempt.lockToken == ""})
+		}
 	}
 	var failures []error
 	for _, delivery := range pending {
 		done, err := e.repairDelivery(ctx, delivery, attempts[delivery.id])
-		repaired = repaired || done
+		seen.repaired = seen.repaired || done
 		failures = append(failures, err)
 	}
-	return repaired, errors.Join(failures...)
+	return seen, errors.Join(failures...)
 }
 
 // repairDelivery looks at one pending delivery and its attempts in ascending order.
 func (e *Engine) repairDelivery(ctx context.Context, delivery deliveryDocument, attempts []attemptDocument) (repaired bool, err error) {
 	if len(attempts) == 0 {
-		return e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
+		repaired, err := e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
+		e.work.suspect()
+		return repaired, err
 	}
 	for _, attempt := range attempts {
 		if attempt.status == statusSuccess {
@@ -124,39 +140,4 @@ func (e *Engine) repairDelivery(ctx context.Context, delivery deliveryDocument, 
 		return e.afterError(ctx, e.topicState(delivery.topic), delivery, latest)
 	}
 	return false, nil
-}
-
-// repairUndated sets the retention dates of ended deliveries that have none, the next few in each pass: some may have to
-// wait for the cursor. That another replica has moved it, this process learns with its next discovery.
-func (e *Engine) repairUndated(ctx context.Context) (repaired bool, err error) {
-	if e.options.HistoryRetention == KeepForever {
-		return false, nil
-	}
-	reply, err := e.run(ctx, store.Command{
-		Point: PointReconcileUndated, Kind: store.Find, Collection: e.collections.deliveries,
-		Filter: bson.D{
-			is("expiresAt", absent),
-			is("consumerGroup", e.options.ConsumerGroup),
-			is("topic", bson.D{is("$in", e.topicNames())}),
-			is("status", bson.D{is("$in", bson.A{statusSuccess, statusError})}),
-			is("_id", bson.D{is("$gt", e.undatedFrom)}),
-		},
-		Sort:  bson.D{is("_id", int32(1))},
-		Limit: int64(e.options.ReconcileBatch),
-	})
-	if err != nil {
-		return false, err
-	}
-	deliveries := decodeDeliveries(reply.Documents)
-	e.undatedFrom = ""
-	if len(deliveries) == e.options.ReconcileBatch {
-		e.undatedFrom = deliveries[len(deliveries)-1].id
-	}
-	var failures []error
-	for _, delivery := range deliveries {
-		dated, err := e.dateDelivery(ctx, delivery)
-		repaired = repaired || dated
-		failures = append(failures, err)
-	}
-	return repaired, errors.Join(failures...)
 }

@@ -30,7 +30,9 @@ func (e *Engine) afterError(ctx context.Context, topic *topicState, delivery del
 	delay := policy.delayAfter(attempt.number)
 	created, err := e.createAttempt(ctx, PointAttemptRetry, delivery, attempt.number+1, attempt.endedAt, after(attempt.endedAt, delay))
 	if created {
-		e.dueIn(delay)
+		e.dueIn(delay, topic)
+	} else {
+		e.work.suspect()
 	}
 	return created, err
 }

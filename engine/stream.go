@@ -39,8 +39,11 @@ func (e *Engine) listenOnce(ctx context.Context) (err error) {
 		if err != nil {
 			return e.streamError(err)
 		}
-		topic := e.topicState(stringField(change.Document, "topic"))
-		if topic != nil && topic.subscribed {
+		event := decodeEvent(change.Document)
+		if topic := e.topicState(event.topic); topic != nil && topic.subscribed && !topic.knows(event) {
+			if cmp := (cursor{event.sequence, event.id}).compare(topic.horizon.frontier(topic.cursor)); cmp < 0 {
+				topic.horizon.nextLook = 0 // it became visible late
+			}
 			e.wakeCoordinator()
 		}
 	}

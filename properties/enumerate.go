@@ -56,6 +56,9 @@ func Bases() []Base {
 		{"torn retention", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointDeliverySucceed, 5*time.Second)},
 		{"torn discovery", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointAttemptCreate, 5*time.Second)},
 		{"rediscovery", scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 2}}}, rediscovery},
+		{"visible late", scenarios.Workload{Replicas: 2, Publishers: 2}, faults.Plan{Faults: []faults.Fault{{
+			Kind: faults.Gap, Process: "publisher", Point: string(engine.PointPublish), Occurrence: 1, Position: faults.Before, Span: 2 * time.Second,
+		}}}},
 		{"leftover", forgotten, lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
 		{"late discoverer", load(scenarios.TopicLoad{}), lost(faults.Stall, faults.Before, engine.PointDeliveryCreate, 40*time.Second)},
 		{"lost acknowledgement", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointAttemptSucceed, 0)},
@@ -72,7 +75,7 @@ var rediscovery = faults.Plan{Faults: []faults.Fault{
 
 // forgotten is a load whose deliveries retention removes while a process that looked at them is paused.
 var forgotten = scenarios.Workload{
-	Replicas: 2, HistoryRetention: 2 * time.Second, StayFor: time.Minute,
+	Replicas: 2, HistoryRetention: 2 * time.Second, StayFor: 5 * time.Minute,
 	Topics: []scenarios.TopicLoad{{Do: scenarios.Work{Time: 6 * time.Second}}},
 }
 

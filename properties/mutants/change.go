@@ -61,10 +61,22 @@ func notUnique(m Mutant, index string) Mutant {
 }
 
 // unfenced lets a delivery be created after the discovery lease is over.
-func unfenced(c store.Command) store.Command {
-	set, _ := get(c.Pipeline[0], "$set").(bson.D)
+func unfenced(s store.Statement) store.Statement {
+	set, _ := get(s.Pipeline[0], "$set").(bson.D)
 	pending := bson.D{{Key: "$ifNull", Value: bson.A{"$status", "pending"}}}
-	return withPipeline(c, bson.D{{Key: "$set", Value: replaced(set, "status", pending)}})
+	s.Pipeline = []bson.D{{{Key: "$set", Value: replaced(set, "status", pending)}}}
+	return s
+}
+
+// statements changes each statement of a command.
+func statements(change func(store.Statement) store.Statement) func(store.Command) store.Command {
+	return func(c store.Command) store.Command {
+		c.Statements = slices.Clone(c.Statements)
+		for i := range c.Statements {
+			c.Statements[i] = change(c.Statements[i])
+		}
+		return c
+	}
 }
 
 func withPipeline(c store.Command, stages ...bson.D) store.Command {

@@ -44,7 +44,7 @@ var All = []Mutant{
 			case c.Point == engine.PointDiscoveryScan && len(r.Documents) > 1:
 				r.Documents = r.Documents[1:]
 			case c.Point == engine.PointDiscoveryLate:
-				r.Documents = nil
+				r.Documents = nil // nor does it look back
 			}
 			return r
 		},
@@ -83,11 +83,11 @@ var All = []Mutant{
 	},
 	notUnique(Mutant{
 		Name: "delivery-not-unique", What: "the unique index on group and event is missing, and a late discoverer is not refused", Caught: "I2",
-		Command: at(func(c store.Command) store.Command {
-			c = unfenced(c) // and an upsert finds nothing that it could be unique with
-			c.Filter = bson.D{{Key: "consumerGroup", Value: "billing"}, {Key: "eventId", Value: get(c.Filter, "eventId")}, {Key: "$expr", Value: false}}
-			return c
-		}, engine.PointDeliveryCreate),
+		Command: at(statements(func(s store.Statement) store.Statement {
+			s = unfenced(s) // and an upsert finds nothing that it could be unique with
+			s.Filter = bson.D{{Key: "consumerGroup", Value: "billing"}, {Key: "eventId", Value: get(s.Filter, "eventId")}, {Key: "$expr", Value: false}}
+			return s
+		}), engine.PointDeliveryCreate),
 		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{stall(engine.PointDeliveryCreate, 40*time.Second)},
 	}, "pulse_deliveries_group_event_unique"),
 	notUnique(Mutant{
@@ -117,7 +117,7 @@ var All = []Mutant{
 	},
 	{
 		Name: "claim-takes-locked", What: "the claim does not ask whether the attempt is locked", Caught: "I3",
-		Workload: topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{Time: time.Second}}),
+		Workload: topics(scenarios.TopicLoad{Events: 2, Options: unordered, Do: scenarios.Work{Time: time.Second}}),
 		Command:  at(withoutFilter("lockToken"), engine.PointAttemptClaim),
 	},
 	{
@@ -158,7 +158,7 @@ var All = []Mutant{
 		Name: "late-discoverer", What: "a discoverer may create a delivery after its lease is over", Caught: "I5",
 		Workload: scenarios.Workload{Replicas: 2, HistoryRetention: 2 * time.Second, Topics: []scenarios.TopicLoad{{Options: single}}},
 		Faults:   []faults.Fault{stall(engine.PointDeliveryCreate, 150*time.Second)},
-		Command:  at(unfenced, engine.PointDeliveryCreate),
+		Command:  at(statements(unfenced), engine.PointDeliveryCreate),
 	},
 	{
 		Name: "number-skipped", What: "the next attempt's number is one too high", Caught: "I6",
@@ -171,8 +171,10 @@ var All = []Mutant{
 	},
 	{
 		Name: "retry-too-early", What: "an attempt is claimed before it is due", Caught: "I6",
-		Workload: topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{FailFirst: 1}}),
-		Command:  at(withoutFilter("$expr"), engine.PointAttemptClaim),
+		Workload: topics(scenarios.TopicLoad{
+			Options: engine.SubscribeOptions{Unordered: true, RetryDelay: 10 * time.Second}, Do: scenarios.Work{FailFirst: 1},
+		}),
+		Command: at(withoutFilter("$expr"), engine.PointAttemptClaim),
 	},
 	{
 		Name: "head-skipped", What: "an ordered topic goes on with the next event while the head waits for its retry", Caught: "I7",
