@@ -9,7 +9,7 @@ import (
 )
 
 // insert stores documents one by one. It stops at the first that fails unless the command is unordered.
-func (s *Server) insert(database string, command *store.Command) (store.Reply, error) {
+func (s *Server) insert(database string, command *Request) (store.Reply, error) {
 	var reply store.Reply
 	if n := len(command.Documents); n == 0 || n > maxWriteBatchSize {
 		return reply, refuse(codeInvalidLength,
@@ -65,15 +65,18 @@ func (s *Server) store(c *collection, d bson.D) error {
 	if err := checkID(d[0].Value); err != nil {
 		return err
 	}
+	if err := s.guard(c, d[0].Value, d); err != nil {
+		return err
+	}
 	if err := c.insert(d); err != nil {
 		return err
 	}
-	s.log(Entry{Operation: Insert, Database: c.database, Collection: c.name, ID: d[0].Value, After: d})
+	s.log(Entry{Operation: Insert, Database: c.database, Collection: c.name, ID: d[0].Value, After: d, Images: c.settings.recordPreImages})
 	return nil
 }
 
 // updater compiles the command's update.
-func (s *Server) updater(command *store.Command) (updater, error) {
+func (s *Server) updater(command *Request) (updater, error) {
 	if command.Pipeline != nil {
 		stages := make([]bson.D, len(command.Pipeline))
 		for i, d := range command.Pipeline {
@@ -91,11 +94,11 @@ func (s *Server) updater(command *store.Command) (updater, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.modifiers.parse(update, command.Multi)
+	return s.modifiers.parse(update, command)
 }
 
 // compileChange makes the query and the update of a command.
-func (s *Server) compileChange(command *store.Command) (*query, updater, error) {
+func (s *Server) compileChange(command *Request) (*query, updater, error) {
 	q, err := s.compile(command)
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +107,7 @@ func (s *Server) compileChange(command *store.Command) (*query, updater, error) 
 	return q, u, err
 }
 
-func (s *Server) update(database string, command *store.Command) (store.Reply, error) {
+func (s *Server) update(database string, command *Request) (store.Reply, error) {
 	var reply store.Reply
 	q, u, err := s.compileChange(command)
 	if err != nil {
@@ -121,7 +124,7 @@ func (s *Server) update(database string, command *store.Command) (store.Reply, e
 		}
 	}
 	for _, r := range found {
-		changed, err := s.change(c, r, u, q.at)
+		changed, err := s.change(c, r, u, q)
 		if err != nil {
 			return reply, err
 		}
@@ -141,9 +144,9 @@ func (s *Server) update(database string, command *store.Command) (store.Reply, e
 }
 
 // change updates one document.
-func (s *Server) change(c *collection, r *record, u updater, at *moment) (changed bool, err error) {
+func (s *Server) change(c *collection, r *record, u updater, q *query) (changed bool, err error) {
 	before := r.document
-	after, changed, err := u.apply(before, at, false)
+	after, changed, err := u.apply(before, q, false)
 	if err != nil || !changed {
 		return false, err
 	}
@@ -156,6 +159,9 @@ func (s *Server) change(c *collection, r *record, u updater, at *moment) (change
 	if tooDeep(after, maxDepth) {
 		return false, refuse(codeOverflow, "The resulting document exceeds %d levels of nesting", maxDepth)
 	}
+	if err := s.guard(c, after[0].Value, after); err != nil {
+		return false, err
+	}
 	if err := c.replace(r, after); err != nil {
 		return false, err
 	}
@@ -163,7 +169,7 @@ func (s *Server) change(c *collection, r *record, u updater, at *moment) (change
 	if _, whole := u.(*replacement); whole {
 		operation = Replace
 	}
-	s.log(Entry{Operation: operation, Database: c.database, Collection: c.name, ID: after[0].Value, Before: before, After: after})
+	s.log(Entry{Operation: operation, Database: c.database, Collection: c.name, ID: after[0].Value, Before: before, After: after, Images: c.settings.recordPreImages})
 	return true, nil
 }
 
@@ -171,66 +177,80 @@ func immutableID() error {
 	return refuse(codeImmutableField, "Performing an update on the path '_id' would modify the immutable field '_id'")
 }
 
-func (s *Server) findAndModify(database string, command *store.Command) (store.Reply, error) {
-	var reply store.Reply
-	q, u, err := s.compileChange(command)
+func (s *Server) findAndModify(database string, request *Request) (Outcome, error) {
+	var outcome Outcome
+	q, err := s.compile(request)
 	if err != nil {
-		return reply, err
+		return outcome, err
 	}
-	show, err := compileProjection(command.Projection)
+	var u updater
+	if !request.Remove {
+		if u, err = s.updater(request); err != nil {
+			return outcome, err
+		}
+	}
+	show, err := compileProjection(request.Projection)
 	if err != nil {
-		return reply, err
+		return outcome, err
 	}
 	q.limit = 1
-	if reply.Document, err = s.modifyOne(database, command, q, u); err != nil || reply.Document == nil || show == nil {
-		return reply, err
+	if outcome, err = s.modifyOne(database, request, q, u); err != nil || outcome.Document == nil || show == nil {
+		return outcome, err
 	}
-	reply.Document, err = show.apply(reply.Document, q.at)
-	return reply, err
+	outcome.Document, err = show.apply(outcome.Document, q.at)
+	return outcome, err
 }
 
-// modifyOne returns the version that the command asks for, or nil.
-func (s *Server) modifyOne(database string, command *store.Command, q *query, u updater) (bson.D, error) {
-	c := s.lookup(database, command.Collection)
+// modifyOne changes, deletes or inserts a document, and returns the version that the request asks for, if there is one.
+func (s *Server) modifyOne(database string, request *Request, q *query, u updater) (Outcome, error) {
+	c := s.lookup(database, request.Collection)
 	var found []*record
 	var err error
 	if c != nil {
 		if found, err = c.find(q, nil); err != nil {
-			return nil, err
+			return Outcome{}, err
 		}
 	}
+	var outcome Outcome
 	if len(found) == 0 {
-		if !command.Upsert {
-			return nil, nil
+		if !request.Upsert {
+			return Outcome{}, nil
 		}
-		inserted, err := s.upsert(database, command.Collection, q, u)
-		if command.ReturnBefore {
-			inserted = nil
+		inserted, err := s.upsert(database, request.Collection, q, u)
+		if err != nil {
+			return Outcome{}, err
 		}
-		return inserted, err
+		outcome.Created = inserted[0].Value
+		if !request.ReturnBefore {
+			outcome.Document = inserted
+		}
+		return outcome, nil
 	}
 	r := found[0]
-	before := r.document
-	if _, err := s.change(c, r, u, q.at); err != nil {
-		return nil, err
+	outcome.Existing, outcome.Document = true, r.document
+	if request.Remove {
+		return outcome, s.remove(c, r, false)
 	}
-	if command.ReturnBefore {
-		return before, nil
+	if _, err := s.change(c, r, u, q); err != nil {
+		return Outcome{}, err
 	}
-	return r.document, nil
+	if !request.ReturnBefore {
+		outcome.Document = r.document
+	}
+	return outcome, nil
 }
 
-func (s *Server) delete(database string, command *store.Command) (store.Reply, error) {
+func (s *Server) delete(database string, request *Request) (store.Reply, error) {
 	var reply store.Reply
-	q, err := s.compile(command)
+	q, err := s.compile(request)
 	if err != nil {
 		return reply, err
 	}
-	c := s.lookup(database, command.Collection)
+	c := s.lookup(database, request.Collection)
 	if c == nil {
 		return reply, nil
 	}
-	if !command.Multi {
+	if !request.Multi {
 		q.limit = 1
 	}
 	found, err := c.find(q, nil)
@@ -238,13 +258,19 @@ func (s *Server) delete(database string, command *store.Command) (store.Reply, e
 		return reply, err
 	}
 	for _, r := range found {
-		s.remove(c, r, false)
+		if err := s.remove(c, r, false); err != nil {
+			return reply, err
+		}
 		reply.Matched++
 	}
 	return reply, nil
 }
 
-func (s *Server) remove(c *collection, r *record, expired bool) {
+func (s *Server) remove(c *collection, r *record, expired bool) error {
+	if err := s.guard(c, r.document[0].Value, nil); err != nil {
+		return err
+	}
 	c.remove(r)
-	s.log(Entry{Operation: Delete, Database: c.database, Collection: c.name, ID: r.document[0].Value, Before: r.document, Expired: expired})
+	s.log(Entry{Operation: Delete, Database: c.database, Collection: c.name, ID: r.document[0].Value, Before: r.document, Expired: expired, Images: c.settings.recordPreImages})
+	return nil
 }
