@@ -20,6 +20,17 @@ func (s *Server) DatabaseNames() []string {
 	return names
 }
 
+// IndexCount is how many indexes a collection has, and whether there is one.
+func (s *Server) IndexCount(caller Caller, database, collection string) (n int, exists bool) {
+	_ = s.within(caller, false, func() error {
+		if c := s.lookup(database, collection); c != nil {
+			n, exists = len(c.indexes), true
+		}
+		return nil
+	})
+	return n, exists
+}
+
 // SizeOf is the number of bytes of the documents in a database.
 func (s *Server) SizeOf(database string) (bytes int64) {
 	for _, c := range s.catalog.collections(database) {

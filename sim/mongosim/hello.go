@@ -1,8 +1,6 @@
 package mongosim
 
 import (
-	"cmp"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
@@ -26,7 +24,7 @@ func (s *Server) hello() bson.D {
 		last := bson.D{{Key: "ts", Value: s.clusterTime}, {Key: "t", Value: s.term}}
 		date := bson.DateTime(int64(s.clusterTime.T) * 1000)
 		d = append(d,
-			bson.E{Key: "setName", Value: cmp.Or(s.options.Name, replicaSetName)},
+			bson.E{Key: "setName", Value: s.set.name},
 			bson.E{Key: "setVersion", Value: int32(1)},
 			bson.E{Key: "secondary", Value: s.role == secondary},
 			bson.E{Key: "hosts", Value: bson.A{address}},

@@ -54,7 +54,9 @@ type Detail struct {
 
 // log records a write that has been carried out: in the oplog, or in the transaction that it belongs to.
 func (s *Server) log(e Entry) {
-	e.Origin = s.statement
+	if s.statement != nil && (e.ID != nil || s.statement.InTransaction) {
+		e.Origin = s.statement
+	}
 	if t := s.transaction; t != nil {
 		t.entries = append(t.entries, e)
 		return

@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,11 +37,8 @@ var (
 
 // NewReplicaSet returns a set with as many members, of which the first is the primary.
 func NewReplicaSet(options Options, members int) *ReplicaSet {
-	if options.Name == "" {
-		options.Name = replicaSetName
-	}
 	options.Standalone = false
-	set := &ReplicaSet{name: options.Name, term: 1, cut: make([]bool, members)}
+	set := &ReplicaSet{name: cmp.Or(options.Name, replicaSetName), term: 1, cut: make([]bool, members)}
 	for i := range members {
 		s := New(options)
 		s.set, s.member = set, i
@@ -271,7 +269,7 @@ func (s *Server) committedLen() int {
 // StateChanges counts what makes a client look at the server anew: elections, step-downs, rollbacks.
 func (s *Server) StateChanges() int64 { return s.changes }
 
-// Set returns the replica set of the server, or nil.
+// Set returns the replica set of the server, or nil for a standalone.
 func (s *Server) Set() *ReplicaSet { return s.set }
 
 // Member is the server's place in its set.

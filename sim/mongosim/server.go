@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"cmp"
 	"encoding/binary"
 	"time"
 
@@ -55,7 +56,21 @@ type Server struct {
 func New(options Options) *Server {
 	s := &Server{options: options, term: 1}
 	s.modifiers.stamp = s.tick
+	if !options.Standalone {
+		s.set = &ReplicaSet{name: cmp.Or(options.Name, replicaSetName), term: 1, members: []*Server{s}, cut: make([]bool, 1)}
+	}
 	return s
+}
+
+// Standalone reports whether the server is outside of a replica set.
+func (s *Server) Standalone() bool { return s.options.Standalone }
+
+// SetName is the name of the server's replica set, or empty.
+func (s *Server) SetName() string {
+	if s.set == nil {
+		return ""
+	}
+	return s.set.name
 }
 
 // tick takes the next time of the logical clock, which follows the wall clock but never goes back.

@@ -3,7 +3,7 @@ package mongosim
 import (
 	"slices"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
+	"github.com/fencepost-sim/fencepost/engine/store"
 )
 
 // What a server remembers of a session, so that a write which is sent twice is applied once. Every statement of a retryable
@@ -105,8 +105,8 @@ func (s *Server) KillTransactions() {
 	}
 }
 
-// Repeated is the outcome of a statement that made the entry. after says which version a FindAndModify wants.
-func (e *Entry) Repeated(after bool) Outcome {
+// Repeat is the outcome of a statement that was carried out before, and left the entry.
+func (s *Server) Repeat(e *Entry, request *Request) (Outcome, error) {
 	var o Outcome
 	switch e.Operation {
 	case Insert:
@@ -116,10 +116,17 @@ func (e *Entry) Repeated(after bool) Outcome {
 	default:
 		o.Matched, o.Modified, o.Existing = 1, 1, true
 	}
-	version := e.Before
-	if after && e.Operation != Delete {
-		version = e.After
+	if request.Kind != store.FindAndModify {
+		return o, nil
 	}
-	o.Document = bson.D(version)
-	return o
+	o.Document = e.Before
+	if !request.ReturnBefore && e.Operation != Delete {
+		o.Document = e.After
+	}
+	show, err := compileProjection(request.Projection)
+	if show == nil || err != nil || o.Document == nil {
+		return o, err
+	}
+	o.Document, err = show.apply(o.Document, s.moment())
+	return o, err
 }

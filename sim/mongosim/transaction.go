@@ -168,7 +168,12 @@ func (s *Server) close(t *Transaction) {
 	}
 }
 
-// expireTransactions aborts those that have lasted too long.
+// ExpireTransactions aborts those that have lasted too long.
+func (s *Server) ExpireTransactions(now time.Time) {
+	s.now = now
+	s.expireTransactions()
+}
+
 func (s *Server) expireTransactions() {
 	for i := 0; i < len(s.open); {
 		if s.open[i].expires.After(s.now) {
