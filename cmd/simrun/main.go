@@ -3,6 +3,7 @@
 //	simrun list
 //	simrun --scenario NAME [--variant V] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
 //	simrun replay FILE
+//	simrun serve [--listen HOST:PORT] [--replica-set NAME]
 //
 // It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when it was called wrongly.
 package main
@@ -49,13 +50,15 @@ func run(args []string, out, problems io.Writer) int {
 func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 	if len(args) == 0 {
 		fmt.Fprint(out, usage)
-		return false, fmt.Errorf("%w: nothing to do; allowed: list, replay FILE, --scenario NAME", errUsage)
+		return false, fmt.Errorf("%w: nothing to do; allowed: list, replay FILE, --scenario NAME, serve", errUsage)
 	}
 	switch args[0] {
 	case "list":
 		return true, list(args[1:], out)
 	case "replay":
 		return replay(args[1:], out)
+	case "serve":
+		return true, serve(args[1:], out, problems)
 	}
 	return runScenario(args, out, problems)
 }
@@ -73,7 +76,7 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step
-
+` + serveUsage + `
 Exit status: 0 everything held, 1 something was violated, 2 called wrongly.
 `
 

@@ -2,11 +2,12 @@ package mongosim
 
 import (
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-func (m *modifiers) apply(before bson.D, at *moment, inserting bool) (bson.D, bool, error) {
+func (m *modifiers) apply(before bson.D, q *query, inserting bool) (bson.D, bool, error) {
 	m.before = before
 	var after bson.D
 	changed := false
@@ -22,9 +23,11 @@ func (m *modifiers) apply(before bson.D, at *moment, inserting bool) (bson.D, bo
 		var did bool
 		var err error
 		if len(c.parts) == 1 {
-			after, did, err = m.applyHere(after, c, c.parts[0], at)
+			after, did, err = m.applyHere(after, c, c.parts[0], q)
+		} else if parts, failure := m.resolve(c, q, inserting); failure != nil {
+			return nil, false, failure
 		} else {
-			after, did, err = m.applyBelow(after, c, c.parts, at)
+			after, did, err = m.applyBelow(after, c, parts, q)
 		}
 		if err != nil {
 			return nil, false, err
@@ -38,13 +41,13 @@ func (m *modifiers) apply(before bson.D, at *moment, inserting bool) (bson.D, bo
 }
 
 // applyHere changes one field of a document that it may write to.
-func (m *modifiers) applyHere(d bson.D, c *change, field string, at *moment) (bson.D, bool, error) {
+func (m *modifiers) applyHere(d bson.D, c *change, field string, q *query) (bson.D, bool, error) {
 	i := position(d, field)
 	var old any = missing{}
 	if i >= 0 {
 		old = d[i].Value
 	}
-	value, err := c.operator.compute(m, c, old, at)
+	value, err := c.operator.compute(m, c, old, q.at)
 	if err != nil {
 		return nil, false, err
 	}
@@ -62,19 +65,22 @@ func (m *modifiers) applyHere(d bson.D, c *change, field string, at *moment) (bs
 }
 
 // applyBelow changes a field of a document inside a document that it may write to; the inner one is copied.
-func (m *modifiers) applyBelow(d bson.D, c *change, parts []string, at *moment) (bson.D, bool, error) {
+func (m *modifiers) applyBelow(d bson.D, c *change, parts []string, q *query) (bson.D, bool, error) {
 	i := position(d, parts[0])
 	if i < 0 {
+		if strings.HasPrefix(parts[1], "$[") {
+			return nil, false, refuse(codeBadValue, "The path '%s' must exist in the document in order to apply array updates.", parts[0])
+		}
 		if !c.operator.creates {
 			return d, false, nil
 		}
-		value, did, err := m.applyInside(bson.D{}, c, parts[0], parts[1:], at)
+		value, did, err := m.applyInside(bson.D{}, c, parts[0], parts[1:], q)
 		if err != nil || !did {
 			return d, false, err
 		}
 		return append(d, bson.E{Key: parts[0], Value: value}), true, nil
 	}
-	value, did, err := m.applyInside(d[i].Value, c, parts[0], parts[1:], at)
+	value, did, err := m.applyInside(d[i].Value, c, parts[0], parts[1:], q)
 	if err != nil || !did {
 		return d, false, err
 	}
@@ -83,16 +89,19 @@ func (m *modifiers) applyBelow(d bson.D, c *change, parts []string, at *moment) 
 }
 
 // applyInside returns a changed copy of a value that lies on the way.
-func (m *modifiers) applyInside(v any, c *change, name string, parts []string, at *moment) (any, bool, error) {
+func (m *modifiers) applyInside(v any, c *change, name string, parts []string, q *query) (any, bool, error) {
+	if strings.HasPrefix(parts[0], "$[") {
+		return m.applyToElements(v, c, name, parts, q)
+	}
 	switch v := v.(type) {
 	case bson.D:
 		inner := append(make(bson.D, 0, len(v)+1), v...)
 		if len(parts) == 1 {
-			return asAny(m.applyHere(inner, c, parts[0], at))
+			return asAny(m.applyHere(inner, c, parts[0], q))
 		}
-		return asAny(m.applyBelow(inner, c, parts, at))
+		return asAny(m.applyBelow(inner, c, parts, q))
 	case bson.A:
-		return m.applyInArray(v, c, name, parts, at)
+		return m.applyInArray(v, c, name, parts, q)
 	}
 	if !c.operator.creates {
 		return v, false, nil
@@ -106,7 +115,7 @@ func asAny(d bson.D, did bool, err error) (any, bool, error) { return d, did, er
 // maxPadding is how far beyond its end an array may be written. Source: the server's kMaxPaddingAllowed.
 const maxPadding = 1500000
 
-func (m *modifiers) applyInArray(a bson.A, c *change, name string, parts []string, at *moment) (any, bool, error) {
+func (m *modifiers) applyInArray(a bson.A, c *change, name string, parts []string, q *query) (any, bool, error) {
 	i, numeric := arrayIndex(parts[0])
 	if !numeric {
 		if !c.operator.creates {
@@ -131,7 +140,7 @@ func (m *modifiers) applyInArray(a bson.A, c *change, name string, parts []strin
 	var did bool
 	var err error
 	if len(parts) == 1 {
-		if value, err = c.operator.compute(m, c, old, at); isMissing(value) {
+		if value, err = c.operator.compute(m, c, old, q.at); isMissing(value) {
 			value = nil // $unset of an array's element leaves null in its place
 		}
 		did = c.operator.always || !identical(old, value)
@@ -139,7 +148,7 @@ func (m *modifiers) applyInArray(a bson.A, c *change, name string, parts []strin
 		if isMissing(old) {
 			old = bson.D{}
 		}
-		value, did, err = m.applyInside(old, c, parts[0], parts[1:], at)
+		value, did, err = m.applyInside(old, c, parts[0], parts[1:], q)
 	}
 	if err != nil || !did {
 		return a, false, err

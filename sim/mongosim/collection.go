@@ -10,9 +10,10 @@ import (
 type record struct {
 	document       bson.D // immutable; an update replaces it
 	keys           []keySet
-	sequence       uint64 // in natural order
-	tie            uint64 // order among equals: the sequence, or a hash
-	visited        uint64 // the last scan that saw it
+	sequence       uint64  // in natural order
+	tie            uint64  // order among equals: the sequence, or a hash
+	visited        uint64  // the last scan that saw it
+	twin           *record // while the collection is being copied
 	previous, next *record
 }
 
@@ -62,6 +63,7 @@ type collection struct {
 	size           int
 	sequence       uint64
 	scan           uint64
+	settings       settings
 }
 
 func newCollection(database, name string, seed uint64) *collection {

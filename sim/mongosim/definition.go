@@ -9,7 +9,7 @@ import (
 )
 
 // createIndexes adds the indexes that do not exist yet: all of them, or none. It creates the collection.
-func (s *Server) createIndexes(database string, command *store.Command) error {
+func (s *Server) createIndexes(database string, command *Request) error {
 	if len(command.Indexes) == 0 {
 		return refuse(codeBadValue, "Must specify at least one index to create")
 	}
@@ -44,7 +44,7 @@ func (s *Server) createIndexes(database string, command *store.Command) error {
 		}
 	}
 	if len(missing) > 0 {
-		s.log(Entry{Operation: CreateIndexes, Database: database, Collection: command.Collection})
+		s.log(Entry{Operation: CreateIndexes, Database: database, Collection: command.Collection, Detail: &Detail{Indexes: missing}})
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func checkPartial(n *node) error {
 			"$type, $and and $or are")
 }
 
-func (s *Server) listIndexes(database string, command *store.Command) (store.Reply, error) {
+func (s *Server) listIndexes(database string, command *Request) (store.Reply, error) {
 	c := s.lookup(database, command.Collection)
 	if c == nil {
 		return store.Reply{}, refuse(codeNamespaceNotFound, "ns does not exist: %s.%s", database, command.Collection)

@@ -36,6 +36,18 @@ const (
 	codeInvalidResumeToken        = 260
 	codeHistoryLost               = 286
 	codeDuplicateKey              = 11000
+	codeIndexNotFound             = 27
+	codeNamespaceExists           = 48
+	codeNoMatchingDocument        = 47
+	codeChangeStreamFatal         = 280
+	codeWriteConflict             = 112
+	codeTransactionTooOld         = 225
+	codeSnapshotTooOld            = 239
+	codeSnapshotUnavailable       = 246
+	codeNoSuchTransaction         = 251
+	codeTransactionCommitted      = 256
+	codeNotWritablePrimary        = 10107
+	codeNotPrimaryNoSecondaryOk   = 13435
 )
 
 // codeNames are the names in MongoDB's error table, also of errors that only a fail point makes.

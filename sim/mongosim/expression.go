@@ -46,8 +46,41 @@ type scope struct {
 }
 
 func (e *expression) evaluate(d bson.D, at *moment) (any, error) {
-	at.scope = scope{root: d, at: at}
+	at.scope = at.on(d)
 	return e.in(&at.scope)
+}
+
+// on is the scope of expressions on a document.
+func (at *moment) on(d bson.D) scope {
+	s := scope{root: d, at: at}
+	if at.variables != nil {
+		s.outer = at.variables
+	}
+	return s
+}
+
+// bind evaluates variables within a scope, which may be nil, and puts them into a new one.
+func bind(variables bson.D, outer *scope, at *moment) (*scope, error) {
+	within := outer
+	if within == nil {
+		within = &scope{at: at}
+	}
+	bound := outer
+	for _, v := range variables {
+		if c := v.Key; c == "" || (c[0] < 'a' || c[0] > 'z') && c[0] < 0x80 {
+			return nil, refuse(codeFailedToParse, "'%s' starts with an invalid character for a user variable name", c)
+		}
+		e, err := parseExpression(v.Value)
+		if err != nil {
+			return nil, err
+		}
+		value, err := e.in(within)
+		if err != nil {
+			return nil, err
+		}
+		bound = &scope{root: within.root, at: at, name: v.Key, value: value, outer: bound}
+	}
+	return bound, nil
 }
 
 // parseExpression compiles a canonical value.

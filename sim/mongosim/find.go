@@ -11,10 +11,10 @@ import (
 // find returns the records that match, in order and up to the limit. plan, if not nil, learns how.
 func (c *collection) find(q *query, plan *Plan) ([]*record, error) {
 	if plan == nil {
-		if id, ok := q.exactID(); ok && q.natural == 0 && (q.hint == "" || q.hint == "_id_") {
+		if id, ok := q.exactID(); ok && q.natural == 0 && len(q.hintKeys) == 0 && (q.hint == "" || q.hint == "_id_") {
 			return c.findByID(q, id)
 		}
-		if c.size <= smallCollection && q.hint == "" && q.natural == 0 {
+		if c.size <= smallCollection && !q.hinted() && q.natural == 0 {
 			return c.collect(q, access{ordered: len(q.sort) == 0}, &Plan{})
 		}
 		plan = &Plan{}

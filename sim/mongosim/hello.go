@@ -19,14 +19,14 @@ const (
 
 // hello describes the server. It has no topologyVersion, since the model does not answer awaitable hellos.
 func (s *Server) hello() bson.D {
-	d := bson.D{{Key: "isWritablePrimary", Value: true}}
+	d := bson.D{{Key: "isWritablePrimary", Value: s.role == primary}}
 	if !s.options.Standalone {
-		last := bson.D{{Key: "ts", Value: s.clusterTime}, {Key: "t", Value: int64(1)}}
+		last := bson.D{{Key: "ts", Value: s.clusterTime}, {Key: "t", Value: s.term}}
 		date := bson.DateTime(int64(s.clusterTime.T) * 1000)
 		d = append(d,
-			bson.E{Key: "setName", Value: replicaSetName},
+			bson.E{Key: "setName", Value: s.set.name},
 			bson.E{Key: "setVersion", Value: int32(1)},
-			bson.E{Key: "secondary", Value: false},
+			bson.E{Key: "secondary", Value: s.role == secondary},
 			bson.E{Key: "hosts", Value: bson.A{address}},
 			bson.E{Key: "primary", Value: address},
 			bson.E{Key: "me", Value: address},

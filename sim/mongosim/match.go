@@ -13,6 +13,8 @@ type moment struct {
 	clusterTime bson.Timestamp // $$CLUSTER_TIME
 	replicated  bool           // standalones have no $$CLUSTER_TIME
 
+	variables *scope // of the command's let; nil without
+
 	scope scope // of the expression that is being evaluated
 	stack []any // of the values of its arguments
 }

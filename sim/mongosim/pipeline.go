@@ -65,11 +65,11 @@ const otherStages = "$match $sort $limit $skip $group $unwind $lookup $facet $co
 	"$redact $geoNear $graphLookup $unionWith $setWindowFields $densify $fill $documents $changeStream $collStats $indexStats " +
 	"$sortByCount $currentOp $listSessions $planCacheStats $search $vectorSearch"
 
-func (p pipeline) apply(before bson.D, at *moment, _ bool) (bson.D, bool, error) {
+func (p pipeline) apply(before bson.D, q *query, _ bool) (bson.D, bool, error) {
 	after := before
 	var err error
 	for _, run := range p {
-		if after, err = run(after, at); err != nil {
+		if after, err = run(after, q.at); err != nil {
 			return nil, false, err
 		}
 	}
@@ -103,8 +103,8 @@ func parseAddFields(name string, value any) (stage, error) {
 		return nil, err
 	}
 	return func(d bson.D, at *moment) (bson.D, error) {
-		s := &scope{root: d, at: at}
-		return addFields(d, additions, s)
+		s := at.on(d)
+		return addFields(d, additions, &s)
 	}, nil
 }
 

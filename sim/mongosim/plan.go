@@ -24,7 +24,9 @@ type query struct {
 	natural int // 1 or -1: {$natural: …}
 	limit   int // 0 is no limit
 	hint    string
-	at      *moment
+	// hintKeys is a hint by key pattern.
+	hintKeys bson.D
+	at       *moment
 }
 
 // access is one way to find the documents of a query.
@@ -57,14 +59,19 @@ const smallCollection = 8
 // index gives the order, then whether the next field has a range, then by age.
 func (c *collection) choose(q *query) (access, error) {
 	scan := access{ordered: len(q.sort) == 0}
+	if d := q.hintKeys; len(d) == 1 && d[0].Key == "$natural" {
+		return access{backward: isDescending(d[0].Value), ordered: len(q.sort) == 0}, nil
+	}
 	if q.natural != 0 {
 		return access{backward: q.natural < 0, ordered: true}, nil
 	}
 	q.demands = predicates(q.demands, q.filter.children, q.at)
-	if q.hint != "" {
-		i := slices.IndexFunc(c.indexes, func(x *index) bool { return x.Name == q.hint && !x.Hidden })
+	if q.hinted() {
+		i := slices.IndexFunc(c.indexes, func(x *index) bool {
+			return !x.Hidden && (x.Name == q.hint || q.hint == "" && compareDocuments(x.Keys, q.hintKeys) == 0)
+		})
 		if i < 0 {
-			return scan, hintError(q.hint)
+			return scan, hintError(q.hint + format(q.hintKeys))
 		}
 		a := c.indexes[i].consider(q)
 		a.build()
@@ -82,6 +89,8 @@ func (c *collection) choose(q *query) (access, error) {
 	best.build()
 	return best, nil
 }
+
+func (q *query) hinted() bool { return q.hint != "" || len(q.hintKeys) > 0 }
 
 func hintError(hint string) error {
 	return refuse(codeBadValue,

@@ -121,7 +121,8 @@ func (p *projection) apply(d bson.D, at *moment) (bson.D, error) {
 	if p.computed == nil {
 		return out, nil
 	}
-	return addFields(out, p.computed, &scope{root: d, at: at})
+	s := at.on(d)
+	return addFields(out, p.computed, &s)
 }
 
 // project returns what is left of a field.

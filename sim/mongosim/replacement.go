@@ -24,7 +24,7 @@ func parseReplacement(d bson.D, stamp func() bson.Timestamp) (updater, error) {
 	return &replacement{d, stamp}, nil
 }
 
-func (r *replacement) apply(before bson.D, _ *moment, inserting bool) (bson.D, bool, error) {
+func (r *replacement) apply(before bson.D, _ *query, inserting bool) (bson.D, bool, error) {
 	after := r.document
 	if id := get(before, "_id"); !isMissing(id) {
 		if given := get(after, "_id"); isMissing(given) {

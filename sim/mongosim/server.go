@@ -1,9 +1,8 @@
 package mongosim
 
 import (
+	"cmp"
 	"encoding/binary"
-	"slices"
-	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -16,20 +15,36 @@ type Options struct {
 	// Seed decides what MongoDB leaves open: the order among documents with equal sort keys, and the order
 	// in which a scan of a collection meets documents. Zero keeps the order of insertion.
 	Seed uint64
-	// Standalone makes a server outside a replica set: it has no change streams.
+	// Standalone makes a server outside a replica set: it has no change streams, transactions and retryable writes.
 	Standalone bool
+	// Name is the name of the replica set; empty is "rs0".
+	Name string
 }
 
 // Server is one MongoDB server. It is not safe for concurrent use.
 type Server struct {
 	options   Options
-	databases []*database
+	catalog   catalog
 	oplog     []Entry
 	history   int // oplog entries before this one are gone for change streams
 	generated uint64
+	sessions  map[string]*memory
+	open      []*Transaction // that have not ended
+
+	set       *ReplicaSet // nil for a server alone
+	member    int
+	role      role
+	term      int64
+	committed int // entries of the oplog that a majority has
+	changes   int64
+	majority  *view // of majority reads
 
 	now         time.Time // of the command that runs
 	clusterTime bson.Timestamp
+	// On whose behalf the command runs.
+	view        *view
+	statement   *Statement
+	transaction *Transaction
 
 	// What a command is compiled into, kept to be used again by the next.
 	query     query
@@ -37,61 +52,25 @@ type Server struct {
 	at        moment
 }
 
-type database struct {
-	name        string
-	collections []*collection
-}
-
 // New returns an empty server.
 func New(options Options) *Server {
-	s := &Server{options: options}
+	s := &Server{options: options, term: 1}
 	s.modifiers.stamp = s.tick
+	if !options.Standalone {
+		s.set = &ReplicaSet{name: cmp.Or(options.Name, replicaSetName), term: 1, members: []*Server{s}, cut: make([]bool, 1)}
+	}
 	return s
 }
 
-// Run applies one command atomically at the given time of the server's wall clock. An error is a *store.Error; with it, the
-// reply counts what was done before.
-func (s *Server) Run(now time.Time, database string, command store.Command) (store.Reply, error) {
-	s.now = now
-	if command.Kind == store.Hello {
-		return store.Reply{Document: s.hello()}, nil
-	}
-	if database == "" || strings.ContainsAny(database, "/\\. \"$\x00") {
-		return store.Reply{}, refuse(codeInvalidNamespace, "Invalid database name: '%s'", database)
-	}
-	if command.Kind == store.ListCollections {
-		return s.listCollections(database, command)
-	}
-	if err := checkCollection(database, command.Collection); err != nil {
-		return store.Reply{}, err
-	}
-	switch command.Kind {
-	case store.Find:
-		return s.find(database, &command)
-	case store.Insert:
-		return s.batch(database, &command, s.insert)
-	case store.Update:
-		return s.batch(database, &command, s.update)
-	case store.FindAndModify:
-		return s.findAndModify(database, &command)
-	case store.Delete:
-		return s.delete(database, &command)
-	case store.CreateCollection:
-		s.create(database, command.Collection)
-		return store.Reply{}, nil
-	case store.CreateIndexes:
-		return store.Reply{}, s.createIndexes(database, &command)
-	case store.ListIndexes:
-		return s.listIndexes(database, &command)
-	}
-	return store.Reply{}, refuse(codeCommandNotFound, "no such command: '%s'", string(command.Kind))
-}
+// Standalone reports whether the server is outside of a replica set.
+func (s *Server) Standalone() bool { return s.options.Standalone }
 
-func checkCollection(database, name string) error {
-	if name == "" || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") || strings.ContainsAny(name, "$\x00") {
-		return refuse(codeInvalidNamespace, "Invalid namespace specified '%s.%s'", database, name)
+// SetName is the name of the server's replica set, or empty.
+func (s *Server) SetName() string {
+	if s.set == nil {
+		return ""
 	}
-	return nil
+	return s.set.name
 }
 
 // tick takes the next time of the logical clock, which follows the wall clock but never goes back.
@@ -111,18 +90,22 @@ func (s *Server) moment() *moment {
 	return &s.at
 }
 
-// lookup returns the collection, or nil.
-func (s *Server) lookup(name, collection string) *collection {
-	for _, d := range s.databases {
-		if d.name == name {
-			for _, c := range d.collections {
-				if c.name == collection {
-					return c
-				}
-			}
-		}
+// ClusterTime is the newest time of the logical clock.
+func (s *Server) ClusterTime() bson.Timestamp { return s.clusterTime }
+
+// Gossip moves the logical clock up to a time that the server hears of from a client or another server.
+func (s *Server) Gossip(heard bson.Timestamp) {
+	if heard.After(s.clusterTime) {
+		s.clusterTime = heard
 	}
-	return nil
+}
+
+// lookup returns the collection as the running command sees it, or nil.
+func (s *Server) lookup(name, collection string) *collection {
+	if s.view != nil {
+		return s.view.lookup(name, collection)
+	}
+	return s.catalog.lookup(name, collection)
 }
 
 // create returns the collection and makes it if necessary. To create one that exists with the same options is a success
@@ -131,13 +114,22 @@ func (s *Server) create(name, collection string) *collection {
 	if c := s.lookup(name, collection); c != nil {
 		return c
 	}
-	i := slices.IndexFunc(s.databases, func(d *database) bool { return d.name == name })
-	if i < 0 {
-		i, s.databases = len(s.databases), append(s.databases, &database{name: name})
-	}
+	return s.createWith(name, collection, settings{})
+}
+
+func (s *Server) createWith(name, collection string, options settings) *collection {
 	c := newCollection(name, collection, s.options.Seed)
-	s.databases[i].collections = append(s.databases[i].collections, c)
-	s.log(Entry{Operation: Create, Database: name, Collection: collection})
+	c.settings = options
+	if s.view != nil {
+		s.view.copies.add(c)
+	} else {
+		s.catalog.add(c)
+	}
+	e := Entry{Operation: Create, Database: name, Collection: collection}
+	if options.document != nil {
+		e.Detail = &Detail{Settings: options}
+	}
+	s.log(e)
 	return c
 }
 
@@ -151,35 +143,9 @@ func (s *Server) newID() bson.ObjectID {
 	return id
 }
 
-func (s *Server) listCollections(name string, command store.Command) (store.Reply, error) {
-	reply := store.Reply{Documents: []bson.D{}}
-	filter, err := normalizeDocument(command.Filter)
-	if err != nil {
-		return reply, err
-	}
-	n, err := parseFilter(filter)
-	if err != nil {
-		return reply, err
-	}
-	for _, d := range s.databases {
-		if d.name != name {
-			continue
-		}
-		for _, c := range d.collections {
-			document := bson.D{{Key: "name", Value: c.name}, {Key: "type", Value: "collection"}}
-			if ok, err := n.matches(document, s.moment()); err != nil {
-				return reply, err
-			} else if ok {
-				reply.Documents = append(reply.Documents, document)
-			}
-		}
-	}
-	return reply, nil
-}
-
 // Documents returns the documents of a collection in natural order. They must not be changed.
 func (s *Server) Documents(database, collection string) []bson.D {
-	c := s.lookup(database, collection)
+	c := s.catalog.lookup(database, collection)
 	if c == nil {
 		return nil
 	}
@@ -191,19 +157,22 @@ func (s *Server) Documents(database, collection string) []bson.D {
 }
 
 // find answers a find command.
-func (s *Server) find(database string, command *store.Command) (store.Reply, error) {
-	q, err := s.compile(command)
+func (s *Server) find(database string, request *Request) (store.Reply, error) {
+	q, err := s.compile(request)
 	if err != nil {
 		return store.Reply{}, err
 	}
-	show, err := compileProjection(command.Projection)
+	show, err := compileProjection(request.Projection)
 	if err != nil {
 		return store.Reply{}, err
 	}
 	// A negative limit asks for one batch: manual, "cursor.limit()".
-	q.limit = int(max(command.Limit, -command.Limit))
+	q.limit = int(max(request.Limit, -request.Limit))
+	if q.limit > 0 {
+		q.limit += int(request.Skip)
+	}
 	reply := store.Reply{Documents: []bson.D{}}
-	c := s.lookup(database, command.Collection)
+	c := s.lookup(database, request.Collection)
 	if c == nil {
 		return reply, nil
 	}
@@ -211,6 +180,7 @@ func (s *Server) find(database string, command *store.Command) (store.Reply, err
 	if err != nil {
 		return store.Reply{}, err
 	}
+	found = found[min(int(request.Skip), len(found)):]
 	reply.Documents = make([]bson.D, len(found))
 	for i, r := range found {
 		reply.Documents[i] = r.document
@@ -223,36 +193,60 @@ func (s *Server) find(database string, command *store.Command) (store.Reply, err
 	return reply, nil
 }
 
-// compile makes the query of a command. It is good until the next command.
-func (s *Server) compile(command *store.Command) (*query, error) {
+// compile makes the query of a request. It is good until the next.
+func (s *Server) compile(request *Request) (*query, error) {
 	q := &s.query
-	*q = query{hint: command.Hint, at: s.moment(), filter: node{op: opAnd, children: q.filter.children[:0]}, demands: q.demands[:0]}
-	filter, err := normalizeDocument(command.Filter)
+	*q = query{hint: request.Hint, at: s.moment(), filter: node{op: opAnd, children: q.filter.children[:0]}, demands: q.demands[:0]}
+	if err := q.let(request.Let); err != nil {
+		return q, err
+	}
+	var err error
+	if q.hintKeys, err = normalizeDocument(request.HintKeys); err != nil {
+		return q, err
+	}
+	filter, err := normalizeDocument(request.Filter)
 	if err != nil {
 		return q, err
 	}
 	if q.filter.children, err = parseConditions(q.filter.children, filter); err != nil {
 		return q, err
 	}
-	sort, err := normalizeDocument(command.Sort)
+	sort, err := normalizeDocument(request.Sort)
 	if err != nil {
 		return q, err
 	}
 	return q, parseSort(q, sort)
 }
 
+// let makes the variables of a command. Source: manual, "find", let.
+func (q *query) let(variables bson.D) error {
+	if len(variables) == 0 {
+		return nil
+	}
+	canonical, err := normalizeDocument(variables)
+	if err != nil {
+		return err
+	}
+	q.at.variables, err = bind(canonical, nil, q.at)
+	return err
+}
+
 // Explain tells how a find, update, findAndModify or delete would find its documents.
 func (s *Server) Explain(database string, command store.Command) (Plan, error) {
+	return s.explain(database, &Request{Command: command})
+}
+
+func (s *Server) explain(database string, request *Request) (Plan, error) {
 	var plan Plan
-	q, err := s.compile(&command)
+	q, err := s.compile(request)
 	if err != nil {
 		return plan, err
 	}
-	q.limit = int(max(command.Limit, -command.Limit))
-	if command.Kind == store.FindAndModify || command.Kind != store.Find && !command.Multi {
+	q.limit = int(max(request.Limit, -request.Limit))
+	if request.Kind == store.FindAndModify || request.Kind != store.Find && !request.Multi {
 		q.limit = 1
 	}
-	c := s.lookup(database, command.Collection)
+	c := s.lookup(database, request.Collection)
 	if c == nil {
 		return plan, nil
 	}
@@ -260,18 +254,11 @@ func (s *Server) Explain(database string, command store.Command) (Plan, error) {
 	return plan, err
 }
 
-// Drop removes a collection with its indexes, and reports whether there was one. Change streams on it end.
-func (s *Server) Drop(now time.Time, name, dropped string) bool {
-	s.now = now
-	c := s.lookup(name, dropped)
-	if c == nil {
-		return false
-	}
-	for _, d := range s.databases {
-		if d.name == name {
-			d.collections = slices.DeleteFunc(d.collections, func(o *collection) bool { return o == c })
-		}
-	}
-	s.log(Entry{Operation: Drop, Database: name, Collection: dropped})
-	return true
+// ExplainRequest is Explain for any caller.
+func (s *Server) ExplainRequest(caller Caller, database string, request *Request) (plan Plan, err error) {
+	err = s.within(caller, false, func() error {
+		plan, err = s.explain(database, request)
+		return err
+	})
+	return plan, err
 }

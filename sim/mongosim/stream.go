@@ -1,9 +1,7 @@
 package mongosim
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -11,42 +9,105 @@ import (
 	"github.com/fencepost-sim/fencepost/engine/store"
 )
 
-// Stream is a change stream on one collection. It reads the oplog when asked, and needs no closing.
+// Stream is a change stream on one collection, a database, or everything. It reads the oplog when asked, shows only what a majority
+// of the members has, and needs no closing.
 type Stream struct {
-	server               *Server
-	database, collection string
-	match                []node
-	show                 []stage
-	next                 int // number of the next oplog entry to look at
-	invalidated          bool
-	done                 bool
+	server      *Server
+	database    string
+	request     StreamRequest
+	stages      []streamStage
+	next        int    // number of the next oplog entry to look at
+	ended       *Entry // the drop or rename that the stream has not yet shown its invalidation for
+	done        bool
+	invalidated bson.D // token of the invalidation
 }
 
-// OpenStream opens a change stream. Without a token it starts now.
+// streamStage is one stage after $changeStream: a condition, or a change of the event's document.
+type streamStage struct {
+	match *node
+	run   stage
+}
+
+// StreamRequest is a store.Watch with what drivers can ask for and the engine does not.
+type StreamRequest struct {
+	store.Watch         // without a Collection, the whole database
+	Cluster      bool   // all databases
+	StartAfter   bson.D // like ResumeAfter, but also an invalidation's token
+	StartAt      *bson.Timestamp
+	FullDocument string // of updates: "", "default", "updateLookup", "whenAvailable", "required"
+	BeforeChange string // "", "off", "whenAvailable", "required"
+	Expanded     bool   // showExpandedEvents
+}
+
+// OpenStream opens a change stream on a collection. Without a token it starts now.
 func (s *Server) OpenStream(database string, watch store.Watch) (*Stream, error) {
-	if s.options.Standalone {
-		return nil, refuse(40573, "The $changeStream stage is only supported on replica sets")
-	}
 	if err := checkCollection(database, watch.Collection); err != nil {
 		return nil, err
 	}
-	st := &Stream{server: s, database: database, collection: watch.Collection, next: len(s.oplog)}
-	for _, d := range watch.Pipeline {
+	return s.Stream(database, StreamRequest{Watch: watch})
+}
+
+// Stream opens a change stream.
+func (s *Server) Stream(database string, request StreamRequest) (*Stream, error) {
+	if s.options.Standalone {
+		return nil, refuse(40573, "The $changeStream stage is only supported on replica sets")
+	}
+	if err := request.check(); err != nil {
+		return nil, err
+	}
+	st := &Stream{server: s, database: database, request: request, next: s.committedLen()}
+	for _, d := range request.Pipeline {
 		if err := st.addStage(d); err != nil {
 			return nil, err
 		}
 	}
-	if watch.ResumeAfter != nil {
-		seen, err := parseToken(watch.ResumeAfter)
-		if err != nil {
-			return nil, err
-		}
-		st.next = s.after(seen)
-		if st.next < s.history {
-			return nil, historyLost()
+	return st, st.start()
+}
+
+func (r *StreamRequest) check() error {
+	given := 0
+	for _, is := range []bool{r.ResumeAfter != nil, r.StartAfter != nil, r.StartAt != nil} {
+		if is {
+			given++
 		}
 	}
-	return st, nil
+	if given > 1 {
+		return refuse(40674, "Only one type of resume option is allowed, but multiple were found.")
+	}
+	if !slices.Contains([]string{"", "default", "updateLookup", "whenAvailable", "required"}, r.FullDocument) {
+		return refuse(codeBadValue, "Enumeration value '%s' for field '$changeStream.fullDocument' is not a valid value.", r.FullDocument)
+	}
+	if !slices.Contains([]string{"", "off", "whenAvailable", "required"}, r.BeforeChange) {
+		return refuse(codeBadValue, "Enumeration value '%s' for field '$changeStream.fullDocumentBeforeChange' is not a valid value.", r.BeforeChange)
+	}
+	return nil
+}
+
+// start goes to the place from which the stream was asked to show changes.
+func (st *Stream) start() error {
+	s := st.server
+	token := st.request.ResumeAfter
+	if st.request.StartAfter != nil {
+		token = st.request.StartAfter
+	}
+	switch {
+	case token != nil:
+		p, err := parseToken(token)
+		if err != nil {
+			return err
+		}
+		if p.kind == tokenInvalidate && st.request.ResumeAfter != nil {
+			return refuse(codeInvalidResumeToken,
+				"Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.")
+		}
+		st.next = s.after(p.time, p.index)
+	case st.request.StartAt != nil:
+		st.next = s.from(*st.request.StartAt)
+	}
+	if st.next < s.history {
+		return historyLost()
+	}
+	return nil
 }
 
 func historyLost() error {
@@ -70,16 +131,15 @@ func (st *Stream) addStage(d bson.D) error {
 		if !ok {
 			return refuse(15959, "the match filter must be an expression in an object")
 		}
-		if len(st.show) > 0 {
-			return unmodelled("$match after another stage of a change stream")
-		}
 		n, err := parseFilter(filter)
-		st.match = append(st.match, n)
+		st.stages = append(st.stages, streamStage{match: &n})
 		return err
 	case "$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith":
 		run, err := parseStage(name, d[0].Value)
-		st.show = append(st.show, run)
+		st.stages = append(st.stages, streamStage{run: run})
 		return err
+	case "$changeStreamSplitLargeEvent":
+		return nil // no event of the model is that large: it holds a document at most twice
 	case "$redact":
 		return unmodelled(name)
 	default:
@@ -92,183 +152,157 @@ func (st *Stream) addStage(d bson.D) error {
 
 // Next returns the next change that matches. available is false if there is none yet.
 func (st *Stream) Next() (change store.Change, available bool, err error) {
-	if st.invalidated && !st.done {
-		if change, available, err = st.invalidate(); available || err != nil {
-			return change, available, err
-		}
+	e, token, event, err := st.advance(len(st.stages) > 0)
+	if err != nil || e == nil {
+		return store.Change{}, false, err
 	}
-	if st.done {
-		return store.Change{}, false, store.ErrStreamClosed
-	}
-	if st.next < st.server.history {
-		return store.Change{}, false, historyLost()
-	}
-	for st.next < len(st.server.oplog) {
-		entry := &st.server.oplog[st.next]
-		st.next++
-		if entry.Collection != st.collection || entry.Database != st.database {
-			continue
-		}
-		switch entry.Operation {
-		case Create, CreateIndexes:
-			continue // shown only with showExpandedEvents
-		case Drop:
-			st.invalidated = true
-		}
-		event, matched, err := st.event(entry)
-		if err != nil {
-			return store.Change{}, false, err
-		}
-		if matched {
-			return event, true, nil
-		}
-		if st.invalidated {
-			return st.Next()
-		}
-	}
-	return store.Change{}, false, nil
-}
-
-// invalidate ends the stream with an event, unless the pipeline does not let it through: then it just ends.
-func (st *Stream) invalidate() (store.Change, bool, error) {
-	st.done = true
-	entry := &st.server.oplog[st.next-1]
-	change := store.Change{Token: token(entry.Time, true), Operation: "invalidate"}
-	matched, err := all(st.match, bson.D{
-		{Key: "_id", Value: change.Token}, {Key: "operationType", Value: change.Operation},
-		{Key: "clusterTime", Value: entry.Time}, {Key: "wallTime", Value: entry.Wall},
-	}, st.server.moment())
-	return change, matched, err
-}
-
-// event makes the change of an entry, if the pipeline lets it through.
-func (st *Stream) event(entry *Entry) (store.Change, bool, error) {
-	change := store.Change{Token: token(entry.Time, false), Operation: string(entry.Operation)}
-	if entry.ID != nil || entry.Operation != Drop {
-		change.Key = bson.D{{Key: "_id", Value: entry.ID}}
-	}
-	if entry.Operation == Insert || entry.Operation == Replace {
-		change.Document = entry.After
-	}
-	if len(st.match) == 0 && len(st.show) == 0 {
+	change = store.Change{Token: token, Operation: string(e.Operation)}
+	if event != nil {
+		change.Document, _ = get(event, "fullDocument").(bson.D)
+		change.Key, _ = get(event, "documentKey").(bson.D)
+		change.Operation, _ = get(event, "operationType").(string)
 		return change, true, nil
 	}
-	event := describeEvent(entry, &change)
-	at := st.server.moment()
-	if ok, err := all(st.match, event, at); !ok || err != nil {
-		return change, false, err
+	switch e.Operation {
+	case Insert, Replace:
+		change.Document = e.After
+		fallthrough
+	case Update, Delete:
+		change.Key = bson.D{{Key: "_id", Value: e.ID}}
 	}
-	for _, run := range st.show {
-		var err error
-		if event, err = run(event, at); err != nil {
-			return change, false, err
-		}
-	}
-	if len(st.show) == 0 {
-		return change, true, nil
-	}
-	id, ok := get(event, "_id").(bson.D)
-	if !ok || !identical(id, change.Token) {
-		return change, false, refuse(280,
-			"Encountered an event whose _id field, which contains the resume token, was modified by the pipeline.")
-	}
-	change.Document, _ = get(event, "fullDocument").(bson.D)
-	change.Key, _ = get(event, "documentKey").(bson.D)
-	change.Operation, _ = get(event, "operationType").(string)
 	return change, true, nil
 }
 
-// describeEvent makes the document that the pipeline sees. Source: manual, "Change Events".
-func describeEvent(entry *Entry, change *store.Change) bson.D {
+// NextEvent returns the document of the next event that matches, as a server sends it, or nil if there is none yet.
+func (st *Stream) NextEvent() (bson.D, error) {
+	_, _, event, err := st.advance(true)
+	return event, err
+}
+
+// Invalidated reports whether the stream has shown its last event.
+func (st *Stream) Invalidated() bool { return st.done }
+
+// Token resumes the stream after all that it has looked at, also before its first event.
+func (st *Stream) Token() bson.D {
+	if st.invalidated != nil {
+		return st.invalidated
+	}
+	p := resumePoint{kind: tokenMark}
+	if last := st.next - 1; last >= 0 && last < len(st.server.oplog) {
+		p.time, p.index = st.server.oplog[last].Time, st.server.oplog[last].Index
+	}
+	return p.token()
+}
+
+// advance goes on to the next event that matches. The event's document is made if it is wanted, or if a stage needs it.
+func (st *Stream) advance(wanted bool) (e *Entry, token, event bson.D, err error) {
+	if st.ended != nil {
+		if e, token, event, err = st.invalidate(); event != nil || err != nil {
+			return e, token, event, err
+		}
+	}
+	if st.done {
+		return nil, nil, nil, store.ErrStreamClosed
+	}
+	if st.next < st.server.history {
+		return nil, nil, nil, historyLost()
+	}
+	for visible := st.server.committedLen(); st.next < visible; {
+		e = &st.server.oplog[st.next]
+		st.next++
+		if !st.concerns(e) {
+			continue
+		}
+		if st.ends(e) {
+			st.ended = e
+		}
+		token = resumePoint{e.Time, e.Index, tokenEvent}.token()
+		if !wanted {
+			return e, token, nil, nil
+		}
+		if event, err = st.filtered(e, token); event != nil || err != nil {
+			return e, token, event, err
+		}
+		if st.ended != nil {
+			return st.advance(wanted)
+		}
+	}
+	return nil, nil, nil, nil
+}
+
+// concerns reports whether the stream shows such an entry at all.
+func (st *Stream) concerns(e *Entry) bool {
+	switch e.Operation {
+	case Noop:
+		return false
+	case Create, CreateIndexes, DropIndexes, Modify:
+		if !st.request.Expanded {
+			return false
+		}
+	}
+	if st.request.Cluster {
+		return e.Database != "admin" && e.Database != "config" && e.Database != "local"
+	}
+	if e.Operation == Rename && e.Detail.Database == st.database && e.Detail.Collection == st.request.Collection {
+		return true
+	}
+	return e.Database == st.database && (st.request.Collection == "" && !strings.HasPrefix(e.Collection, "system.") || e.Collection == st.request.Collection)
+}
+
+// ends reports whether the entry invalidates the stream. Source: manual, "Change Events", "invalidate Event".
+func (st *Stream) ends(e *Entry) bool {
+	switch {
+	case st.request.Cluster:
+		return false
+	case st.request.Collection == "":
+		return e.Operation == DropDatabase
+	}
+	return e.Operation == Drop || e.Operation == Rename
+}
+
+// invalidate ends the stream with an event, unless the pipeline does not let it through: then it just ends.
+func (st *Stream) invalidate() (*Entry, bson.D, bson.D, error) {
+	e := st.ended
+	st.ended, st.done = nil, true
+	st.invalidated = resumePoint{e.Time, e.Index, tokenInvalidate}.token()
 	event := bson.D{
-		{Key: "_id", Value: change.Token},
-		{Key: "operationType", Value: change.Operation},
-		{Key: "clusterTime", Value: entry.Time},
-		{Key: "wallTime", Value: entry.Wall},
+		{Key: "_id", Value: st.invalidated}, {Key: "operationType", Value: "invalidate"},
+		{Key: "clusterTime", Value: e.Time}, {Key: "wallTime", Value: e.Wall},
 	}
-	if change.Document != nil {
-		event = append(event, bson.E{Key: "fullDocument", Value: change.Document})
-	}
-	event = append(event, bson.E{Key: "ns", Value: bson.D{{Key: "db", Value: entry.Database}, {Key: "coll", Value: entry.Collection}}})
-	if change.Key != nil {
-		event = append(event, bson.E{Key: "documentKey", Value: change.Key})
-	}
-	if entry.Operation == Update {
-		event = append(event, bson.E{Key: "updateDescription", Value: describeUpdate(entry.Before, entry.After)})
-	}
-	return event
+	event, err := st.pass(event)
+	return e, st.invalidated, event, err
 }
 
-// describeUpdate lists the fields that differ. Fields inside documents have dotted names; a changed array is listed whole.
-func describeUpdate(before, after bson.D) bson.D {
-	updated, removed := appendDifference(bson.D{}, bson.A{}, "", before, after)
-	return bson.D{
-		{Key: "updatedFields", Value: updated}, {Key: "removedFields", Value: removed}, {Key: "truncatedArrays", Value: bson.A{}},
-	}
-}
-
-func appendDifference(updated bson.D, removed bson.A, prefix string, before, after bson.D) (bson.D, bson.A) {
-	for _, field := range after {
-		old := get(before, field.Key)
-		if identical(old, field.Value) {
-			continue
-		}
-		x, documentBefore := old.(bson.D)
-		y, documentAfter := field.Value.(bson.D)
-		if documentBefore && documentAfter {
-			updated, removed = appendDifference(updated, removed, prefix+field.Key+".", x, y)
-			continue
-		}
-		updated = append(updated, bson.E{Key: prefix + field.Key, Value: field.Value})
-	}
-	for _, field := range before {
-		if position(after, field.Key) < 0 {
-			removed = append(removed, prefix+field.Key)
-		}
-	}
-	return updated, removed
-}
-
-// A resume token names a time in the oplog. It looks like a server's: a document with one string of
-// hexadecimal digits that starts with 82 and the time; the rest is ours. Applications may not read it.
-
-const (
-	tokenEvent      = "46"
-	tokenInvalidate = "49"
-)
-
-func token(t bson.Timestamp, invalidate bool) bson.D {
-	kind := tokenEvent
-	if invalidate {
-		kind = tokenInvalidate
-	}
-	return bson.D{{Key: "_data", Value: fmt.Sprintf("82%08X%08X%s", t.T, t.I, kind)}}
-}
-
-func parseToken(d bson.D) (bson.Timestamp, error) {
-	bad := func() (bson.Timestamp, error) {
-		return bson.Timestamp{}, refuse(codeInvalidResumeToken, "Invalid resume token: %s", format(d))
-	}
-	d, err := normalizeDocument(d)
+func (st *Stream) filtered(e *Entry, token bson.D) (bson.D, error) {
+	event, err := st.describe(e, token)
 	if err != nil {
-		return bad()
+		return nil, err
 	}
-	data, ok := get(d, "_data").(string)
-	if !ok || len(data) != 20 || !strings.HasPrefix(data, "82") {
-		return bad()
+	event, err = st.pass(event)
+	if event == nil || err != nil || len(st.stages) == 0 {
+		return event, err
 	}
-	seconds, errT := strconv.ParseUint(data[2:10], 16, 32)
-	increment, errI := strconv.ParseUint(data[10:18], 16, 32)
-	if errT != nil || errI != nil {
-		return bad()
+	if id, ok := get(event, "_id").(bson.D); !ok || !identical(id, token) {
+		return nil, refuse(codeChangeStreamFatal,
+			"Encountered an event whose _id field, which contains the resume token, was modified by the pipeline.")
 	}
-	switch data[18:] {
-	case tokenEvent:
-		return bson.Timestamp{T: uint32(seconds), I: uint32(increment)}, nil
-	case tokenInvalidate:
-		return bson.Timestamp{}, refuse(codeInvalidResumeToken,
-			"Attempting to resume a change stream using 'resumeAfter' is not allowed "+
-				"from an invalidate notification.")
+	return event, nil
+}
+
+// pass runs an event through the stages, and returns nil if one does not let it through.
+func (st *Stream) pass(event bson.D) (bson.D, error) {
+	at := st.server.moment()
+	for i := range st.stages {
+		if n := st.stages[i].match; n != nil {
+			if ok, err := n.matches(event, at); !ok || err != nil {
+				return nil, err
+			}
+			continue
+		}
+		var err error
+		if event, err = st.stages[i].run(event, at); err != nil {
+			return nil, err
+		}
 	}
-	return bad()
+	return event, nil
 }

@@ -138,8 +138,10 @@ func TestADropInvalidatesTheStream(t *testing.T) {
 	s := New(Options{})
 	insert(t, s, doc("_id", 1))
 	st, filtered := watch(t, s, store.Watch{}), watch(t, s, store.Watch{Pipeline: []bson.D{doc("$match", doc("operationType", "insert"))}})
-	if !s.Drop(noon, "db", "c") || s.Drop(noon, "db", "c") {
-		t.Fatal("a drop says wrongly whether there was a collection")
+	for _, want := range []bool{true, false} {
+		if _, existed, err := s.Drop(Caller{Now: noon}, "db", "c"); existed != want || err != nil {
+			t.Fatalf("a drop says wrongly whether there was a collection: %v", err)
+		}
 	}
 	if change := next(t, st); change.Operation != "drop" {
 		t.Fatalf("got %+v", change)

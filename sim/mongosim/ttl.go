@@ -13,12 +13,16 @@ import (
 func (s *Server) ExpireTTL(now time.Time) int {
 	s.now = now
 	deleted := 0
-	for _, d := range s.databases {
+	if s.role != primary {
+		return 0 // a secondary deletes what the primary has deleted
+	}
+	for _, d := range s.catalog.databases {
 		for _, c := range d.collections {
 			for _, x := range c.indexes {
 				for _, r := range x.expired(bson.NewDateTimeFromTime(now)) {
-					s.remove(c, r, true)
-					deleted++
+					if s.remove(c, r, true) == nil {
+						deleted++
+					}
 				}
 			}
 		}
@@ -29,7 +33,7 @@ func (s *Server) ExpireTTL(now time.Time) int {
 // NextExpiry returns the earliest time at which a pass would delete something. ok is false if there is none.
 func (s *Server) NextExpiry() (next time.Time, ok bool) {
 	var earliest bson.DateTime
-	for _, d := range s.databases {
+	for _, d := range s.catalog.databases {
 		for _, c := range d.collections {
 			for _, x := range c.indexes {
 				if date, dated := x.nextExpiry(); dated && (!ok || date < earliest) {

@@ -15,13 +15,14 @@ import (
 type updater interface {
 	// apply returns the new version, and whether it is a change. inserting is true for a document that an upsert
 	// builds. The old version stays as it is.
-	apply(before bson.D, at *moment, inserting bool) (after bson.D, changed bool, err error)
+	apply(before bson.D, q *query, inserting bool) (after bson.D, changed bool, err error)
 }
 
 // modifiers is an update made of operators.
 type modifiers struct {
 	changes    []change
-	components []string              // the parts of all paths
+	components []string // the parts of all paths
+	filters    []arrayFilter
 	before     bson.D                // the version that is being changed
 	stamp      func() bson.Timestamp // takes the next time of the logical clock
 }
@@ -32,19 +33,28 @@ type change struct {
 	path     string
 	parts    []string
 	operand  any
-	push     *pushOptions
-	pull     *node
+	// positional: some part stands for elements of an array.
+	positional bool
+	push       *pushOptions
+	pull       *node
 }
 
 // parse compiles a canonical update document: operators, into m, or a whole new document.
-func (m *modifiers) parse(update bson.D, multi bool) (updater, error) {
+func (m *modifiers) parse(update bson.D, request *Request) (updater, error) {
 	if len(update) == 0 || !strings.HasPrefix(update[0].Key, "$") {
-		if multi {
+		if len(request.ArrayFilters) > 0 {
+			return nil, refuse(codeFailedToParse, "arrayFilters may not be specified for replacement updates")
+		}
+		if request.Multi {
 			return nil, refuse(codeFailedToParse, "multi update is not supported for replacement-style update")
 		}
 		return parseReplacement(update, m.stamp)
 	}
 	m.changes, m.components = m.changes[:0], m.components[:0]
+	var err error
+	if m.filters, err = parseArrayFilters(request.ArrayFilters); err != nil {
+		return nil, err
+	}
 	for i := range update {
 		fields, ok := update[i].Value.(bson.D)
 		operator, known := modifierTable[update[i].Key]
@@ -70,6 +80,9 @@ func (m *modifiers) parse(update bson.D, multi bool) (updater, error) {
 			}
 		}
 	}
+	if err := m.checkFiltersUsed(update); err != nil {
+		return nil, err
+	}
 	return m, m.order()
 }
 
@@ -79,12 +92,20 @@ func (m *modifiers) add(operator *modifier, path string, operand any) error {
 	}
 	c := change{operator: operator, path: path, parts: m.split(path), operand: operand}
 	for i, part := range c.parts {
+		if part != "" && part[0] == '$' {
+			positional, err := m.positionalPart(&c, i)
+			if err != nil {
+				return err
+			}
+			if positional {
+				c.positional = true
+				continue
+			}
+		}
 		switch {
 		case part == "":
 			return refuse(codeEmptyFieldName,
 				"The update path '%s' contains an empty field name, which is not allowed.", path)
-		case part == "$" || strings.HasPrefix(part, "$["):
-			return unmodelled("positional updates (" + path + ")")
 		case strings.HasPrefix(part, "$") && i == 0:
 			return refuse(codeDollarPrefixedFieldName,
 				"The dollar ($) prefixed field '%s' in '%s' is not allowed in the context of an "+

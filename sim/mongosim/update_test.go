@@ -106,7 +106,7 @@ func TestUpdatesAreRefusedWithMongoDBsCodes(t *testing.T) {
 		{doc("$currentDate", doc("x", doc("$type", "time"))), codeBadValue},
 		{doc("$pop", doc("f", 2)), codeFailedToParse},
 		{doc("$inc", doc("l", 1)), codeBadValue},
-		{doc("$set", doc("f.$", 1)), codeNotImplemented},
+		{doc("$set", doc("f.$", 1)), codeBadValue},
 	} {
 		s := New(Options{})
 		before := doc("_id", 1, "s", "x", "f", a{1}, "l", int64(1<<63-1))

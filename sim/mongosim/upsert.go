@@ -14,7 +14,7 @@ func (s *Server) upsert(database, name string, q *query, u updater) (bson.D, err
 	if err != nil {
 		return nil, err
 	}
-	d, _, err := u.apply(seed, q.at, true)
+	d, _, err := u.apply(seed, q, true)
 	if err != nil {
 		return nil, err
 	}

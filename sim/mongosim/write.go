@@ -6,17 +6,21 @@ import (
 	"github.com/fencepost-sim/fencepost/engine/store"
 )
 
-// batch applies the parts of a command one by one.
-func (s *Server) batch(database string, command *store.Command, one func(string, *store.Command) (store.Reply, error)) (store.Reply, error) {
-	if n := len(command.Documents) + len(command.Statements); n > maxWriteBatchSize || command.Kind == store.Insert && n == 0 {
+// batch applies the parts of a request one by one.
+func (s *Server) batch(database string, request *Request, one func(string, *Request) (store.Reply, error)) (store.Reply, error) {
+	if n := len(request.Documents) + len(request.Statements); n > maxWriteBatchSize || request.Kind == store.Insert && n == 0 {
 		return store.Reply{}, refuse(codeInvalidLength,
 			"Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatchSize, n)
 	}
-	return command.Gather(func(part store.Command) (store.Reply, error) { return one(database, &part) })
+	return request.Gather(func(command store.Command) (store.Reply, error) {
+		part := *request
+		part.Command = command
+		return one(database, &part)
+	})
 }
 
-func (s *Server) insert(database string, command *store.Command) (store.Reply, error) {
-	if err := s.insertOne(database, command.Collection, command.Documents[0]); err != nil {
+func (s *Server) insert(database string, request *Request) (store.Reply, error) {
+	if err := s.insertOne(database, request.Collection, request.Documents[0]); err != nil {
 		return store.Reply{}, err
 	}
 	return store.Reply{Inserted: 1}, nil
@@ -45,15 +49,18 @@ func (s *Server) store(c *collection, d bson.D) error {
 	if err := checkID(d[0].Value); err != nil {
 		return err
 	}
+	if err := s.guard(c, d[0].Value, d); err != nil {
+		return err
+	}
 	if err := c.insert(d); err != nil {
 		return err
 	}
-	s.log(Entry{Operation: Insert, Database: c.database, Collection: c.name, ID: d[0].Value, After: d})
+	s.log(Entry{Operation: Insert, Database: c.database, Collection: c.name, ID: d[0].Value, After: d, Images: c.settings.recordPreImages})
 	return nil
 }
 
 // updater compiles the command's update.
-func (s *Server) updater(command *store.Command) (updater, error) {
+func (s *Server) updater(command *Request) (updater, error) {
 	if command.Pipeline != nil {
 		stages := make([]bson.D, len(command.Pipeline))
 		for i, d := range command.Pipeline {
@@ -71,11 +78,11 @@ func (s *Server) updater(command *store.Command) (updater, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.modifiers.parse(update, command.Multi)
+	return s.modifiers.parse(update, command)
 }
 
 // compileChange makes the query and the update of a command.
-func (s *Server) compileChange(command *store.Command) (*query, updater, error) {
+func (s *Server) compileChange(command *Request) (*query, updater, error) {
 	q, err := s.compile(command)
 	if err != nil {
 		return nil, nil, err
@@ -84,7 +91,7 @@ func (s *Server) compileChange(command *store.Command) (*query, updater, error) 
 	return q, u, err
 }
 
-func (s *Server) update(database string, command *store.Command) (store.Reply, error) {
+func (s *Server) update(database string, command *Request) (store.Reply, error) {
 	var reply store.Reply
 	q, u, err := s.compileChange(command)
 	if err != nil {
@@ -101,7 +108,7 @@ func (s *Server) update(database string, command *store.Command) (store.Reply, e
 		}
 	}
 	for _, r := range found {
-		changed, err := s.change(c, r, u, q.at)
+		changed, err := s.change(c, r, u, q)
 		if err != nil {
 			return reply, err
 		}
@@ -121,9 +128,9 @@ func (s *Server) update(database string, command *store.Command) (store.Reply, e
 }
 
 // change updates one document.
-func (s *Server) change(c *collection, r *record, u updater, at *moment) (changed bool, err error) {
+func (s *Server) change(c *collection, r *record, u updater, q *query) (changed bool, err error) {
 	before := r.document
-	after, changed, err := u.apply(before, at, false)
+	after, changed, err := u.apply(before, q, false)
 	if err != nil || !changed {
 		return false, err
 	}
@@ -136,6 +143,9 @@ func (s *Server) change(c *collection, r *record, u updater, at *moment) (change
 	if tooDeep(after, maxDepth) {
 		return false, refuse(codeOverflow, "The resulting document exceeds %d levels of nesting", maxDepth)
 	}
+	if err := s.guard(c, after[0].Value, after); err != nil {
+		return false, err
+	}
 	if err := c.replace(r, after); err != nil {
 		return false, err
 	}
@@ -143,7 +153,7 @@ func (s *Server) change(c *collection, r *record, u updater, at *moment) (change
 	if _, whole := u.(*replacement); whole {
 		operation = Replace
 	}
-	s.log(Entry{Operation: operation, Database: c.database, Collection: c.name, ID: after[0].Value, Before: before, After: after})
+	s.log(Entry{Operation: operation, Database: c.database, Collection: c.name, ID: after[0].Value, Before: before, After: after, Images: c.settings.recordPreImages})
 	return true, nil
 }
 
@@ -151,66 +161,80 @@ func immutableID() error {
 	return refuse(codeImmutableField, "Performing an update on the path '_id' would modify the immutable field '_id'")
 }
 
-func (s *Server) findAndModify(database string, command *store.Command) (store.Reply, error) {
-	var reply store.Reply
-	q, u, err := s.compileChange(command)
+func (s *Server) findAndModify(database string, request *Request) (Outcome, error) {
+	var outcome Outcome
+	q, err := s.compile(request)
 	if err != nil {
-		return reply, err
+		return outcome, err
 	}
-	show, err := compileProjection(command.Projection)
+	var u updater
+	if !request.Remove {
+		if u, err = s.updater(request); err != nil {
+			return outcome, err
+		}
+	}
+	show, err := compileProjection(request.Projection)
 	if err != nil {
-		return reply, err
+		return outcome, err
 	}
 	q.limit = 1
-	if reply.Document, err = s.modifyOne(database, command, q, u); err != nil || reply.Document == nil || show == nil {
-		return reply, err
+	if outcome, err = s.modifyOne(database, request, q, u); err != nil || outcome.Document == nil || show == nil {
+		return outcome, err
 	}
-	reply.Document, err = show.apply(reply.Document, q.at)
-	return reply, err
+	outcome.Document, err = show.apply(outcome.Document, q.at)
+	return outcome, err
 }
 
-// modifyOne returns the version that the command asks for, or nil.
-func (s *Server) modifyOne(database string, command *store.Command, q *query, u updater) (bson.D, error) {
-	c := s.lookup(database, command.Collection)
+// modifyOne changes, deletes or inserts a document, and returns the version that the request asks for, if there is one.
+func (s *Server) modifyOne(database string, request *Request, q *query, u updater) (Outcome, error) {
+	c := s.lookup(database, request.Collection)
 	var found []*record
 	var err error
 	if c != nil {
 		if found, err = c.find(q, nil); err != nil {
-			return nil, err
+			return Outcome{}, err
 		}
 	}
+	var outcome Outcome
 	if len(found) == 0 {
-		if !command.Upsert {
-			return nil, nil
+		if !request.Upsert {
+			return Outcome{}, nil
 		}
-		inserted, err := s.upsert(database, command.Collection, q, u)
-		if command.ReturnBefore {
-			inserted = nil
+		inserted, err := s.upsert(database, request.Collection, q, u)
+		if err != nil {
+			return Outcome{}, err
 		}
-		return inserted, err
+		outcome.Created = inserted[0].Value
+		if !request.ReturnBefore {
+			outcome.Document = inserted
+		}
+		return outcome, nil
 	}
 	r := found[0]
-	before := r.document
-	if _, err := s.change(c, r, u, q.at); err != nil {
-		return nil, err
+	outcome.Existing, outcome.Document = true, r.document
+	if request.Remove {
+		return outcome, s.remove(c, r, false)
 	}
-	if command.ReturnBefore {
-		return before, nil
+	if _, err := s.change(c, r, u, q); err != nil {
+		return Outcome{}, err
 	}
-	return r.document, nil
+	if !request.ReturnBefore {
+		outcome.Document = r.document
+	}
+	return outcome, nil
 }
 
-func (s *Server) delete(database string, command *store.Command) (store.Reply, error) {
+func (s *Server) delete(database string, request *Request) (store.Reply, error) {
 	var reply store.Reply
-	q, err := s.compile(command)
+	q, err := s.compile(request)
 	if err != nil {
 		return reply, err
 	}
-	c := s.lookup(database, command.Collection)
+	c := s.lookup(database, request.Collection)
 	if c == nil {
 		return reply, nil
 	}
-	if !command.Multi {
+	if !request.Multi {
 		q.limit = 1
 	}
 	found, err := c.find(q, nil)
@@ -218,13 +242,19 @@ func (s *Server) delete(database string, command *store.Command) (store.Reply, e
 		return reply, err
 	}
 	for _, r := range found {
-		s.remove(c, r, false)
+		if err := s.remove(c, r, false); err != nil {
+			return reply, err
+		}
 		reply.Matched++
 	}
 	return reply, nil
 }
 
-func (s *Server) remove(c *collection, r *record, expired bool) {
+func (s *Server) remove(c *collection, r *record, expired bool) error {
+	if err := s.guard(c, r.document[0].Value, nil); err != nil {
+		return err
+	}
 	c.remove(r)
-	s.log(Entry{Operation: Delete, Database: c.database, Collection: c.name, ID: r.document[0].Value, Before: r.document, Expired: expired})
+	s.log(Entry{Operation: Delete, Database: c.database, Collection: c.name, ID: r.document[0].Value, Before: r.document, Expired: expired, Images: c.settings.recordPreImages})
+	return nil
 }

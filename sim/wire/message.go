@@ -27,6 +27,7 @@ const (
 const (
 	flagChecksumPresent = 1 << 0
 	flagMoreToCome      = 1 << 1
+	flagExhaustAllowed  = 1 << 16
 	flagsRequired       = 0xffff
 	flagsKnown          = flagChecksumPresent | flagMoreToCome
 )
@@ -46,6 +47,8 @@ type message struct {
 	body   bson.D
 	// oneWay means that the client does not read a reply (moreToCome).
 	oneWay bool
+	// exhaust means that the client reads any number of replies (exhaustAllowed).
+	exhaust bool
 }
 
 // readMessage reads one message. It returns io.EOF when the connection ended between messages.
@@ -70,7 +73,7 @@ func readMessage(r io.Reader) (message, error) {
 	var err error
 	switch m.opcode {
 	case opMsg:
-		m.body, m.oneWay, err = parseMsg(header[:], payload.Bytes())
+		err = m.parse(header[:], payload.Bytes())
 	case opQuery:
 		m.body, err = parseQuery(payload.Bytes())
 	default:
@@ -79,23 +82,24 @@ func readMessage(r io.Reader) (message, error) {
 	return m, err
 }
 
-// parseMsg reads the flags and sections of an OP_MSG.
-func parseMsg(header, payload []byte) (body bson.D, oneWay bool, err error) {
+// parse reads the flags and sections of an OP_MSG.
+func (m *message) parse(header, payload []byte) (err error) {
 	if len(payload) < 4 {
-		return nil, false, malformed("no flags")
+		return malformed("no flags")
 	}
 	flags := binary.LittleEndian.Uint32(payload)
 	if unknown := flags & flagsRequired &^ flagsKnown; unknown != 0 {
-		return nil, false, malformed("unknown required flag bits %#x", unknown)
+		return malformed("unknown required flag bits %#x", unknown)
 	}
 	rest := payload[4:]
 	if flags&flagChecksumPresent != 0 {
 		if rest, err = checkSum(header, payload); err != nil {
-			return nil, false, err
+			return err
 		}
 	}
-	sections, err := parseSections(rest)
-	return sections, flags&flagMoreToCome != 0, err
+	m.oneWay, m.exhaust = flags&flagMoreToCome != 0, flags&flagExhaustAllowed != 0
+	m.body, err = parseSections(rest)
+	return err
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -253,13 +257,16 @@ func parseQuery(b []byte) (bson.D, error) {
 	return append(body, bson.E{Key: "$db", Value: string(database)}), nil
 }
 
-// encodeReply makes the answer to a message: OP_REPLY to an OP_QUERY, otherwise OP_MSG.
-func encodeReply(to message, id int32, body bson.D) ([]byte, error) {
+// encodeReply makes the answer to a message: OP_REPLY to an OP_QUERY, otherwise OP_MSG. more means that another follows.
+func encodeReply(to message, id int32, body bson.D, more bool) ([]byte, error) {
 	document, err := bson.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encode a reply: %w", err)
 	}
 	opcode, prefix := int32(opMsg), make([]byte, 5) // no flags, one section of kind 0
+	if more {
+		binary.LittleEndian.PutUint32(prefix, flagMoreToCome)
+	}
 	if to.opcode == opQuery {
 		opcode, prefix = opReply, make([]byte, 20)
 		binary.LittleEndian.PutUint32(prefix[0:], 1<<3) // AwaitCapable, as every server says

@@ -157,7 +157,7 @@ func FuzzReadMessage(f *testing.F) {
 		if len(m.body) == 0 {
 			t.Error("a message without a body")
 		}
-		if _, err := encodeReply(m, 1, m.body); err != nil {
+		if _, err := encodeReply(m, 1, m.body, false); err != nil {
 			t.Errorf("what was read cannot be written: %v", err)
 		}
 	})

@@ -2,10 +2,12 @@
 // language, talks to the model.
 //
 // It exists to judge the model and the adapter: what the engine does through engine/store/mongostore, the official driver, this
-// server and the model must be what it does on the model directly. It is not a database: data is in memory, there is no
-// authentication, no encryption and no compression, and of the commands there are those that the engine and a
-// driver's housekeeping need. What MongoDB would do and this server does not is refused with code
-// 238 (NotImplemented), never ignored.
+// server and the model must be what it does on the model directly; and to let clients of any language be tested under faults.
+// It is not a database: data is in memory, there is no authentication, no encryption and no compression. What MongoDB
+// would do and this server does not is refused with code 238 (NotImplemented), never ignored; what MongoDB does not know gets
+// MongoDB's own error.
+//
+// MongoDB's published specification tests run against it: see SPECIFICATIONS.md.
 package wire
 
 import (
@@ -14,20 +16,25 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
 
 // Options configures a Server.
 type Options struct {
-	// Model holds the data. The server serialises all access to it; others reach it through Server.Do.
+	// Model holds the data. The server serialises all access to it; others reach it through Server.Do. A model that is a member of a
+	// replica set brings the other members with it: the server then stands in front of all of them.
 	Model *mongosim.Server
+	// Hosts are the addresses by which clients know the members of a set with several. Serve and ServeMember fill in those that are missing.
+	Hosts []string
+	// ManualReplication leaves it to the caller, by Do, to let secondaries replicate. Otherwise they do so with every write.
+	ManualReplication bool
 	// Now is the server's clock; nil means time.Now. Only the model's data sees it: waiting uses real time.
 	Now func() time.Time
 	// Report gets the errors that end a connection, but for its regular end; nil discards them. It may be called
@@ -43,7 +50,7 @@ type Server struct {
 	life context.Context // ends with Close
 	end  context.CancelFunc
 
-	standalone bool // not a member of a replica set
+	process bson.ObjectID // tells this server's topology versions from those of another
 
 	connections sync.WaitGroup
 	lastID      atomic.Int32 // of connections and replies
@@ -51,11 +58,19 @@ type Server struct {
 	mu         sync.Mutex
 	closed     bool
 	open       map[net.Conn]struct{}
-	model      *mongosim.Server
-	changed    chan struct{} // closed when the model may have new changes to stream
+	nodes      []*node
+	replicate  bool
+	changed    chan struct{} // closed when a waiting command may find something new
 	cursors    map[int64]*cursor
 	lastCursor int64
-	sessions   map[string]*session
+	failPoints []*failPoint
+	timers     []*time.Timer
+}
+
+// node is one member of the replica set, or the only server.
+type node struct {
+	model   *mongosim.Server
+	address string // by which clients know it; "" until it is known
 }
 
 // ErrClosed is returned when a closed server is asked to serve.
@@ -64,9 +79,19 @@ var ErrClosed = errors.New("wire: server closed")
 // NewServer returns a server without connections. Close releases it.
 func NewServer(options Options) *Server {
 	s := &Server{
-		now: options.Now, report: options.Report, model: options.Model,
-		open: map[net.Conn]struct{}{}, changed: make(chan struct{}),
-		cursors: map[int64]*cursor{}, sessions: map[string]*session{},
+		now: options.Now, report: options.Report, replicate: !options.ManualReplication, process: bson.NewObjectID(),
+		open: map[net.Conn]struct{}{}, changed: make(chan struct{}), cursors: map[int64]*cursor{},
+	}
+	models := []*mongosim.Server{options.Model}
+	if set := options.Model.Set(); set != nil {
+		models = set.Members()
+	}
+	for i, model := range models {
+		n := &node{model: model}
+		if i < len(options.Hosts) {
+			n.address = options.Hosts[i]
+		}
+		s.nodes = append(s.nodes, n)
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -74,15 +99,27 @@ func NewServer(options Options) *Server {
 	if s.report == nil {
 		s.report = func(error) {}
 	}
-	hello, err := s.model.Run(s.now(), "admin", store.Command{Kind: store.Hello})
-	s.standalone = err == nil && !has(hello.Document, "setName")
 	s.life, s.end = context.WithCancel(context.Background())
 	return s
 }
 
-// Serve accepts connections until ctx is done or the server is closed, which both end it without an error. It closes
-// the listener; connections that it accepted live on until Close.
+// Serve is ServeMember for the only, or the first, member.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	return s.ServeMember(ctx, listener, 0)
+}
+
+// ServeMember accepts connections to a member until ctx is done or the server is closed, which both end it without an error. It closes
+// the listener; connections that it accepted live on until Close.
+func (s *Server) ServeMember(ctx context.Context, listener net.Listener, member int) error {
+	if member < 0 || member >= len(s.nodes) {
+		return fmt.Errorf("wire: member %d of a set of %d", member, len(s.nodes))
+	}
+	n := s.nodes[member]
+	s.mu.Lock()
+	if n.address == "" && len(s.nodes) > 1 {
+		n.address = listener.Addr().String()
+	}
+	s.mu.Unlock()
 	stop := func() { _ = listener.Close() }
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -98,14 +135,14 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		case err != nil:
 			return fmt.Errorf("wire: accept: %w", err)
 		}
-		if err := s.start(conn, conn.LocalAddr().String()); err != nil {
+		if err := s.start(conn, n, conn.LocalAddr().String()); err != nil {
 			return nil // closed meanwhile
 		}
 	}
 }
 
-// Dialer connects a driver to the server within the process (options.Client().SetDialer). It takes every
-// address: the server then calls itself what the client calls it.
+// Dialer connects a driver to the server within the process (options.Client().SetDialer). With one member it takes every
+// address, and the server calls itself what the client calls it; with several the address says which one.
 func (s *Server) Dialer() *Dialer { return &Dialer{s} }
 
 // Dialer makes connections to a Server by net.Pipe.
@@ -113,20 +150,28 @@ type Dialer struct{ server *Server }
 
 // DialContext returns the client's end of a new connection, or ErrClosed.
 func (d *Dialer) DialContext(_ context.Context, _, address string) (net.Conn, error) {
+	n := d.server.nodes[0]
+	if len(d.server.nodes) > 1 {
+		i := slices.IndexFunc(d.server.nodes, func(n *node) bool { return n.address == address })
+		if i < 0 {
+			return nil, fmt.Errorf("wire: no member of the set is called %q", address)
+		}
+		n = d.server.nodes[i]
+	}
 	client, server := net.Pipe()
-	if err := d.server.start(server, address); err != nil {
+	if err := d.server.start(server, n, address); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return client, nil
 }
 
-// Do runs the function with the model while no command runs. It is for tests that look into the
-// model, change it behind the client's back, or make it fail.
+// Do runs the function with the model that the options named while no command runs. It is for tests and faults: they look into the
+// model, change it behind the client's back, or make it fail. Whoever waits for something looks again afterwards.
 func (s *Server) Do(inside func(model *mongosim.Server)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	inside(s.model)
-	s.wakeStreams()
+	inside(s.nodes[0].model)
+	s.wake()
 }
 
 // Close ends all connections and waits until nothing of the server runs. It may be called more than once.
@@ -136,13 +181,16 @@ func (s *Server) Close() {
 	for conn := range s.open {
 		_ = conn.Close()
 	}
+	for _, timer := range s.timers {
+		timer.Stop()
+	}
 	s.mu.Unlock()
 	s.end()
 	s.connections.Wait()
 }
 
 // start serves one connection on its own goroutine. The address is what the client knows this server by.
-func (s *Server) start(conn net.Conn, address string) error {
+func (s *Server) start(conn net.Conn, n *node, address string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -150,7 +198,10 @@ func (s *Server) start(conn net.Conn, address string) error {
 		return ErrClosed
 	}
 	s.open[conn] = struct{}{}
-	c := &connection{server: s, conn: conn, address: address, id: s.lastID.Add(1)}
+	if n.address != "" {
+		address = n.address
+	}
+	c := &connection{server: s, conn: conn, node: n, address: address, id: s.lastID.Add(1)}
 	s.connections.Go(func() {
 		err := c.serve()
 		_ = conn.Close()
@@ -168,8 +219,10 @@ func (s *Server) start(conn net.Conn, address string) error {
 type connection struct {
 	server  *Server
 	conn    net.Conn
+	node    *node
 	address string
 	id      int32
+	appName string // what the client called itself when it connected
 }
 
 // serve answers requests until the client closes the connection (nil), or sends what cannot be answered.
@@ -182,24 +235,42 @@ func (c *connection) serve() error {
 		if err != nil {
 			return err
 		}
-		body := c.answer(request)
-		if request.oneWay {
-			continue
-		}
-		reply, err := encodeReply(request, c.server.lastID.Add(1), body)
-		if err != nil {
-			return err
-		}
-		if _, err := c.conn.Write(reply); err != nil {
-			return nil // the client did not wait for it
+		for streaming := true; streaming; {
+			var body bson.D
+			var end bool
+			if body, streaming, end = c.answer(&request); end {
+				return nil
+			}
+			if request.oneWay {
+				break
+			}
+			reply, err := encodeReply(request, c.server.lastID.Add(1), body, streaming)
+			if err != nil {
+				return err
+			}
+			if _, err := c.conn.Write(reply); err != nil {
+				return nil // the client did not wait for it
+			}
 		}
 	}
 }
 
-// wakeStreams lets waiting getMores look again. The caller holds the lock.
-func (s *Server) wakeStreams() {
+// wake lets waiting commands look again. The caller holds the lock.
+func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// later runs a function with the lock held, unless the server is closed before.
+func (s *Server) later(delay time.Duration, run func()) {
+	s.timers = append(s.timers, time.AfterFunc(delay, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			run()
+			s.wake()
+		}
+	}))
 }
 
 func has(document bson.D, key string) bool {
