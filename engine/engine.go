@@ -185,6 +185,9 @@ const shortestPause = 10 * time.Millisecond
 // pauseAfter waits before a loop that has failed so many times in a row tries again, so that a database that refuses or does not
 // answer is not asked without pause: at first for a fraction of the poll interval, in the end for all of it.
 func (e *Engine) pauseAfter(failures int) {
+	if e.defects.Has(defect.NoPause) {
+		return
+	}
 	first := max(shortestPause, e.options.PollInterval/64)
 	_ = e.host.Sleep(e.open, min(e.options.PollInterval, first<<min(failures-1, 6)))
 }
@@ -204,6 +207,9 @@ type dueAttempt struct {
 // dueIn says that an attempt of the topic becomes claimable after the duration, so that a retry need not wait for a poll.
 func (e *Engine) dueIn(wait time.Duration, topic *topicState) {
 	due := dueAttempt{e.host.Monotonic() + wait, topic}
+	if e.defects.Has(defect.OneTimer) && len(e.due) > 0 {
+		return
+	}
 	at, _ := slices.BinarySearchFunc(e.due, due, func(a, b dueAttempt) int { return cmp.Compare(a.at, b.at) })
 	if e.due = slices.Insert(e.due, at, due); at == 0 {
 		e.news.Broadcast()
@@ -233,6 +239,9 @@ func (e *Engine) rotated(turn *rotation) []*topicState {
 	}
 	if len(subscribed) == 0 {
 		return nil
+	}
+	if e.defects.Has(defect.SharedRotation) {
+		turn = &e.claimTurn
 	}
 	if !e.defects.Has(defect.NoRotation) {
 		*turn++

@@ -89,7 +89,7 @@ func (h *horizon) forget(passed cursor) {
 // visible in its order, and nothing may be delivered before what was visible before it.
 func (e *Engine) lookBack(topic *topicState, news bool) bool {
 	now := e.host.Monotonic()
-	urgent := news && !topic.options.Unordered && !e.defects.Has(defect.NoHorizon)
+	urgent := news && !topic.options.Unordered && !e.defects.Has(defect.NoUrgentLook)
 	if len(topic.horizon.seen) == 0 || now < topic.horizon.nextLook && !urgent {
 		return false
 	}

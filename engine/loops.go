@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // coordinate is the loop that looks: it repairs what crashes left behind, materializes new events, and wakes the
@@ -135,7 +137,7 @@ func (e *Engine) execute(x *execution, owner string) (failures error) {
 // freeSlot gives a slot back. Workers that passed over the topic meanwhile must come back if there may be something for them.
 func (e *Engine) freeSlot(topic *topicState, forThem bool) {
 	topic.running--
-	if topic.skipped && forThem {
+	if topic.skipped && forThem && !e.defects.Has(defect.SkippedForgotten) {
 		topic.skipped = false
 		e.work.suspect()
 	}

@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // claimOrdered takes the attempt of the topic's head, the oldest delivery that has not ended, under the topic's ordering
@@ -39,7 +40,7 @@ func (e *Engine) following(x *execution, owner string, failed error) (next *exec
 	topic := x.topic
 	goOn := failed == nil && !e.closing && topic.subscribed
 	// Short handlers have no heartbeats, so the lease grows old. With half of it left there is time for the first.
-	fresh := e.host.Monotonic()+e.options.LockTimeout/2 < x.order.deadline
+	fresh := e.host.Monotonic()+e.options.LockTimeout/2 < x.order.deadline || e.defects.Has(defect.OldOrderLease)
 	switch {
 	case goOn && (e.work.waiting() || !fresh):
 		e.work.suspect() // the topic has its turn again

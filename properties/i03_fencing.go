@@ -4,7 +4,7 @@ import "github.com/fencepost-sim/fencepost/sim/journal"
 
 var fencing = Property{
 	ID: "I3", Name: "fencing",
-	Statement: "Only the holder of a lease renews it, completes its attempt, or starts its handler; only an expired lease is reaped, and the handler's context is cancelled before; a held one is not taken.",
+	Statement: "Only the holder of a lease renews it, gives it back, completes its attempt, starts its handler, or moves the cursor; only an expired lease is reaped, and the handler's context is cancelled before; a held one is not taken.",
 	New:       func() Checker { return fence{} },
 }
 
@@ -17,6 +17,9 @@ func (fence) Observe(s *State, event *journal.Event) {
 				s.Journal.ProcessName(event.Process), h.Number, h.DeliveryID)
 		}
 		return
+	}
+	if c := s.Subscription; c != nil && c.Before != nil && event.Process != 0 {
+		checkTopic(s, c, event)
 	}
 	if s.Attempt == nil || s.Attempt.Before == nil || s.Attempt.Before.Status != "pending" || event.Process == 0 {
 		return // what the world itself does is a fault, not the engine's
@@ -48,6 +51,35 @@ func (fence) Observe(s *State, event *journal.Event) {
 	case now.Status != "pending" && holder.Task != event.Task:
 		s.Violate("task %d of %s completes attempt %d of delivery %s, which task %d claimed", event.Task, writer, now.Number, now.DeliveryID, holder.Task)
 	}
+}
+
+// checkTopic looks at the leases of a topic, and at its cursor.
+func checkTopic(s *State, c *Change[Subscription], event *journal.Event) {
+	writer := s.Journal.ProcessName(event.Process)
+	for _, lease := range []struct {
+		name        string
+		before, now Lease
+	}{
+		{"ordering", c.Before.Order, c.After.Order},
+		{"discovery", c.Before.Discovery, c.After.Discovery},
+	} {
+		taken := lease.now.Token != "" && lease.now.Token != lease.before.Token
+		switch holds := s.heldBy(lease.before, event); {
+		case taken && lease.before.Until > s.Now:
+			s.Violate("%s takes the %s lease of topic %s, which is held for another %v", writer, lease.name, c.After.Topic, lease.before.Until-s.Now)
+		case !taken && lease.now != lease.before && !holds:
+			s.Violate("%s renews or gives back the %s lease of topic %s (%s), which is not its own", writer, lease.name, c.After.Topic, event.Point)
+		}
+	}
+	if c.After.Cursor != c.Before.Cursor && !s.heldBy(c.Before.Discovery, event) {
+		s.Violate("%s moves the cursor of topic %s without the discovery lease", writer, c.After.Topic)
+	}
+}
+
+// heldBy tells whether the lease belongs to the process that did the event.
+func (s *State) heldBy(lease Lease, event *journal.Event) bool {
+	holder := s.Claimer(lease.Token)
+	return lease.Token != "" && holder.Process == event.Process && holder.Life == s.Life(event.Process)
 }
 
 // checkCancelled looks at the handler of an attempt that is being taken from its worker: unless its process is frozen, or all were

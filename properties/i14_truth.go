@@ -28,6 +28,10 @@ func (honest) Observe(s *State, event *journal.Event) {
 }
 
 func checkAttempt(s *State, attempt *Attempt, event *journal.Event) {
+	if attempt.Token != "" && attempt.Took != attempt.EndedAt-attempt.StartedAt {
+		s.Violate("attempt %d of delivery %s is recorded to have taken %v; it took %v",
+			attempt.Number, attempt.DeliveryID, attempt.Took, attempt.EndedAt-attempt.StartedAt)
+	}
 	var last *Handler
 	for _, h := range s.Handlers {
 		if h.DeliveryID == attempt.DeliveryID && h.Number == attempt.Number {

@@ -25,8 +25,9 @@ type State struct {
 	Engines       []*Engine
 
 	// What the event that is being observed changed, if it wrote one of these.
-	Delivery *Change[Delivery]
-	Attempt  *Change[Attempt]
+	Subscription *Change[Subscription]
+	Delivery     *Change[Delivery]
+	Attempt      *Change[Attempt]
 
 	Now        time.Duration
 	Ended      string // the reason, once the run has ended
@@ -42,6 +43,7 @@ type State struct {
 	lives      map[int]int // process → incarnation
 	claimers   map[string]Claimer
 	struck     map[int]bool
+	allStruck  bool
 	frozen     map[int]bool
 	thawed     map[int]time.Duration
 }
@@ -73,7 +75,21 @@ type Subscription struct {
 	RetryDelay   time.Duration
 	Multiplier   float64
 	Begin        bson.Timestamp // sequence of the last event before its beginning
-	OrderHeld    time.Duration  // until when its ordering lease is held
+	Cursor       Position
+	Order        Lease // the right to run the topic's head
+	Discovery    Lease // the right to move the cursor
+}
+
+// Position is a place in a topic.
+type Position struct {
+	Sequence bson.Timestamp
+	EventID  string
+}
+
+// Lease is held by who wrote its token; the zero value is free.
+type Lease struct {
+	Token string
+	Until time.Duration // true virtual time by the database's clock
 }
 
 // Delivery is a delivery document.
@@ -85,6 +101,7 @@ type Delivery struct {
 	Expires      bson.DateTime
 	Created      time.Duration
 	Ended        time.Duration // when its status became terminal
+	EndedAt      bson.DateTime // as recorded
 	Gone         bool
 }
 
@@ -103,7 +120,9 @@ type Attempt struct {
 	Token        string
 	LockedUntil  time.Duration // true virtual time by the database's clock
 	Due          time.Duration
-	EndedAt      time.Duration // as recorded
+	StartedAt    time.Duration // as recorded, like the next
+	EndedAt      time.Duration
+	Took         time.Duration
 	Expires      bson.DateTime
 	Gone         bool
 }
@@ -135,8 +154,8 @@ type Engine struct {
 	Prefix        string
 	LockTimeout   time.Duration
 	PollInterval  time.Duration
-	Retention     bool    // history expires
-	Limits        []Limit // by topic
+	Retention     time.Duration // of history; zero if it is kept for ever
+	Limits        []Limit       // by topic
 }
 
 // Limit is how many handlers of a topic may run at once in a process.
@@ -170,7 +189,7 @@ func (s *State) Violate(format string, values ...any) {
 // apply folds an event in, before the properties see it.
 func (s *State) apply(event *journal.Event) {
 	s.step, s.Now = event.Step, event.Time
-	s.Delivery, s.Attempt = nil, nil
+	s.Subscription, s.Delivery, s.Attempt = nil, nil, nil
 	switch event.Kind {
 	case journal.RunStarted:
 		s.start = time.UnixMilli(event.Number)
@@ -182,6 +201,9 @@ func (s *State) apply(event *journal.Event) {
 		}
 	case journal.FaultStruck:
 		s.struck[event.Process] = true
+		if strings.HasPrefix(event.Name, string(faults.Refuse)) {
+			s.allStruck = true // the server refuses them all
+		}
 		s.LastFault = max(s.LastFault, event.Time)
 		if !strings.HasPrefix(event.Name, string(faults.SetClock)) { // whose span is no time that passes
 			s.LastFault = max(s.LastFault, event.Time+event.Span)
@@ -198,7 +220,7 @@ func (s *State) apply(event *journal.Event) {
 	case journal.EngineOpened:
 		s.Engines = append(s.Engines, &Engine{
 			Process: event.Process, Life: s.lives[event.Process], Group: event.Group, Prefix: event.Name,
-			Retention:   event.Key != journal.KeepForever,
+			Retention:   retentionOf(event.Key),
 			LockTimeout: event.Span, PollInterval: time.Duration(event.Number) * time.Millisecond,
 		})
 	case journal.Subscribed:
@@ -312,22 +334,36 @@ func (s *State) wroteEvent(event *journal.Event) {
 
 func (s *State) wroteSubscription(event *journal.Event) {
 	i := slices.IndexFunc(s.Subscriptions, func(known *Subscription) bool { return known.ID == event.Key })
-	var subscription *Subscription
+	s.Subscription = &Change[Subscription]{}
 	if i >= 0 {
-		subscription = s.Subscriptions[i]
+		before := *s.Subscriptions[i]
+		s.Subscription.Before, s.Subscription.After = &before, s.Subscriptions[i]
 	} else {
-		subscription = &Subscription{
+		s.Subscription.After = &Subscription{
 			ID: event.Key, Group: text(event.Document, "consumerGroup"), Topic: text(event.Document, "topic"),
 			Ordered:    value(event.Document, "ordered") == true,
 			AtMostOnce: text(event.Document, "delivery") == "at-most-once",
 			MaxRetries: integer(event.Document, "maxRetries"),
 			RetryDelay: time.Duration(integer(event.Document, "retryDelayMs")) * time.Millisecond,
 		}
-		subscription.Multiplier, _ = value(event.Document, "retryBackoffMultiplier").(float64)
-		subscription.Begin, _ = value(event.Document, "cursorSequence").(bson.Timestamp)
-		s.Subscriptions = append(s.Subscriptions, subscription)
+		s.Subscription.After.Multiplier, _ = value(event.Document, "retryBackoffMultiplier").(float64)
+		s.Subscription.After.Begin, _ = value(event.Document, "cursorSequence").(bson.Timestamp)
+		s.Subscriptions = append(s.Subscriptions, s.Subscription.After)
 	}
-	subscription.OrderHeld = s.virtual(value(event.Document, "orderedLockedUntil"))
+	now := s.Subscription.After
+	now.Cursor.Sequence, _ = value(event.Document, "cursorSequence").(bson.Timestamp)
+	now.Cursor.EventID = text(event.Document, "cursorSequenceEventId")
+	now.Order = Lease{text(event.Document, "orderedLockToken"), s.virtual(value(event.Document, "orderedLockedUntil"))}
+	now.Discovery = Lease{text(event.Document, "discoveryLockToken"), s.virtual(value(event.Document, "discoveryLockedUntil"))}
+	s.claimed(now.Order.Token, event)
+	s.claimed(now.Discovery.Token, event)
+}
+
+// claimed remembers who wrote a token first.
+func (s *State) claimed(token string, event *journal.Event) {
+	if token != "" && s.claimers[token] == (Claimer{}) {
+		s.claimers[token] = Claimer{event.Process, s.lives[event.Process], event.Task}
+	}
 }
 
 func (s *State) wroteDelivery(event *journal.Event) {
@@ -337,6 +373,7 @@ func (s *State) wroteDelivery(event *journal.Event) {
 		Topic: text(event.Document, "topic"), Status: text(event.Document, "status"), Created: event.Time,
 	}
 	now.Expires, _ = value(event.Document, "expiresAt").(bson.DateTime)
+	now.EndedAt, _ = value(event.Document, "endedAt").(bson.DateTime)
 	s.Delivery = &Change[Delivery]{}
 	if known == nil {
 		known = &Delivery{}
@@ -361,7 +398,8 @@ func (s *State) wroteAttempt(event *journal.Event) {
 		ID: event.Key, DeliveryID: text(d, "deliveryId"), EventID: text(d, "eventId"), Group: text(d, "consumerGroup"),
 		Topic: text(d, "topic"), Number: integer(d, "attempt"), Status: text(d, "status"), Token: text(d, "lockToken"),
 		LockedUntil: s.virtual(value(d, "lockedUntil")), Due: s.virtual(value(d, "nextAttemptAt")),
-		EndedAt: s.virtual(value(d, "endedAt")),
+		StartedAt: s.virtual(value(d, "startedAt")), EndedAt: s.virtual(value(d, "endedAt")),
+		Took: time.Duration(integer(d, "durationMs")) * time.Millisecond,
 	}
 	now.Expires, _ = value(d, "expiresAt").(bson.DateTime)
 	if failure, ok := value(d, "error").(bson.D); ok {
@@ -377,9 +415,7 @@ func (s *State) wroteAttempt(event *journal.Event) {
 		before := *known
 		s.Attempt.Before = &before
 	}
-	if now.Token != "" && s.claimers[now.Token] == (Claimer{}) {
-		s.claimers[now.Token] = Claimer{event.Process, s.lives[event.Process], event.Task}
-	}
+	s.claimed(now.Token, event)
 	*known = now
 	s.Attempt.After = known
 }
@@ -425,7 +461,7 @@ func (s *State) Frozen(process int) bool {
 }
 
 // Struck tells whether a fault has struck the process.
-func (s *State) Struck(process int) bool { return s.struck[process] }
+func (s *State) Struck(process int) bool { return s.allStruck || s.struck[process] }
 
 // Life returns the incarnation of a process.
 func (s *State) Life(process int) int { return s.lives[process] }
@@ -462,6 +498,15 @@ func (s *State) HoldsLease(h *Handler) bool {
 		}
 	}
 	return false
+}
+
+// retentionOf reads the retention from an engine's event.
+func retentionOf(text string) time.Duration {
+	retention, err := time.ParseDuration(text)
+	if err != nil {
+		return 0 // journal.KeepForever
+	}
+	return retention
 }
 
 // virtual turns a date of the database into virtual time.

@@ -86,6 +86,18 @@ var All = []Scenario{
 		},
 	},
 	{
+		Name:  "slow-heartbeat",
+		Title: "a heartbeat is applied, and its reply comes too late",
+		Story: "The handler works for a minute. The reply to its first heartbeat takes 25 s, so the worker must take its lease for lost, and tells the " +
+			"handler to stop. The lease was renewed, nobody else has it, and the worker gives the attempt up: it says worker_lost, not that the handler failed.",
+		Workload: Workload{Topics: []TopicLoad{{Do: Work{Time: time.Minute}}}},
+		Faults: []faults.Fault{{
+			Kind: faults.Stall, Process: faults.AnyProcess, Point: string(engine.PointAttemptHeartbeat),
+			Position: faults.Unanswered, Occurrence: 1, Span: 25 * time.Second,
+		}},
+		Expect: afterLostWorker(1, 0),
+	},
+	{
 		Name:     "dropped-notification",
 		Title:    "every change-stream notification is lost",
 		Story:    "No worker hears of the event. Polling finds it within a poll interval.",
@@ -110,6 +122,77 @@ var All = []Scenario{
 			{
 				Kind: faults.LoseReply, Process: faults.AnyProcess, Point: string(engine.PointEventRead),
 				Position: faults.Unanswered, Occurrence: 1,
+			},
+		},
+		Expect: once,
+	},
+	{
+		Name:  "refused-reads",
+		Title: "the server refuses the read of the event for ten seconds",
+		Story: "Somebody has taken away the permission to read events. Each worker gives the attempt back, waits longer each time, and tries again: no " +
+			"attempt is spent, and nobody asks without pause.",
+		Faults: []faults.Fault{{
+			Kind: faults.Refuse, Process: faults.AnyProcess, Point: string(engine.PointEventRead),
+			Position: faults.Before, Occurrence: 1, Span: 10 * time.Second,
+		}},
+		Expect: func(v Variant) Expectation {
+			expected := once(v)
+			expected.Within = 14 * time.Second
+			return expected
+		},
+	},
+	{
+		Name:  "refused-success",
+		Title: "the server refuses the acknowledgement for ten seconds",
+		Story: "The handler has succeeded, and its success cannot be recorded. The worker sends it again while its heartbeats keep the lease: the handler " +
+			"does not run again.",
+		Faults: []faults.Fault{{
+			Kind: faults.Refuse, Process: faults.AnyProcess, Point: string(engine.PointAttemptSucceed),
+			Position: faults.Before, Occurrence: 1, Span: 10 * time.Second,
+		}},
+		Expect: once,
+	},
+	{
+		Name:  "failed-discovery",
+		Title: "the reply to the creation of the delivery is lost",
+		Story: "The discoverer does not know whether the delivery was created. It gives its lease back at once, and a poll interval later somebody completes " +
+			"what is there.",
+		Faults: []faults.Fault{{
+			Kind: faults.LoseReply, Process: faults.AnyProcess, Point: string(engine.PointDeliveryCreate),
+			Position: faults.Unanswered, Occurrence: 1,
+		}},
+		Expect: func(v Variant) Expectation {
+			expected := once(v)
+			expected.Within = 7 * time.Second
+			return expected
+		},
+	},
+	{
+		Name:  "partition",
+		Title: "the worker is cut off from the database while its handler runs",
+		Story: "The handler works for 20 s, and 10 s of them the worker cannot reach the database: its first heartbeat is lost. The second gets through before " +
+			"the lease ends, and nobody has noticed.",
+		Workload: Workload{Topics: []TopicLoad{{Do: Work{Time: 22 * time.Second}}}},
+		Faults: []faults.Fault{{
+			Kind: faults.Partition, Process: faults.AnyProcess, Point: string(engine.PointAttemptHeartbeat),
+			Position: faults.Before, Occurrence: 1, Span: 9 * time.Second,
+		}},
+		Expect: once,
+	},
+	{
+		Name:  "wrong-clocks",
+		Title: "the clocks of workers are five minutes wrong, one ahead and one behind",
+		Story: "A worker whose clock is 5 min ahead would find every lease expired, one that is behind would be born with an expired lease, if leases were " +
+			"compared by the workers' clocks. They are set and compared by the database's.",
+		Workload: Workload{Topics: []TopicLoad{{Do: Work{Time: 45 * time.Second}}}, PublishAt: time.Second},
+		Faults: []faults.Fault{
+			{
+				Kind: faults.SetClock, Process: faults.AnyProcess, Point: string(engine.PointDiscoveryScan),
+				Position: faults.Before, Occurrence: 1, Span: 5 * time.Minute,
+			},
+			{
+				Kind: faults.SetClock, Process: faults.AnyProcess, Point: string(engine.PointDiscoveryScan),
+				Position: faults.Before, Occurrence: 2, Span: -5 * time.Minute,
 			},
 		},
 		Expect: once,

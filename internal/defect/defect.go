@@ -33,6 +33,18 @@ const (
 	GiveUpEarly Defect = "give-up-early"
 	// BlameHandler records the failure of a handler that was stopped because its lease seemed lost as its own.
 	BlameHandler Defect = "blame-handler"
+	// NoPause tries again at once after an error.
+	NoPause Defect = "no-pause"
+	// SharedRotation lets the loops share one rotation of the topics.
+	SharedRotation Defect = "shared-rotation"
+	// OneTimer keeps the earliest date at which a retry falls due, and forgets the others.
+	OneTimer Defect = "one-timer"
+	// SkippedForgotten does not come back to a topic that a worker passed over because it had no free slot.
+	SkippedForgotten Defect = "skipped-forgotten"
+	// OldOrderLease goes on under an ordering lease however little of it is left.
+	OldOrderLease Defect = "old-order-lease"
+	// NoUrgentLook looks back once in a poll interval, also in ordered topics.
+	NoUrgentLook Defect = "no-urgent-look"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.
 	RetryAtMostOnce Defect = "retry-at-most-once"
 )

@@ -144,6 +144,34 @@ var All = []Mutant{
 		}, engine.PointOrderClaim),
 	},
 	{
+		Name: "cursor-without-token", What: "the cursor is moved by a discoverer whose lease is over", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Events: 3, Pause: 20 * time.Second, Options: unordered}),
+		Faults:   []faults.Fault{stall(engine.PointCursorAdvance, 40*time.Second)},
+		Command:  at(withoutFilter("discoveryLockToken"), engine.PointCursorAdvance),
+	},
+	{
+		Name: "discovery-lease-taken", What: "a discovery lease is taken although another holds it", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Events: 3}), Seeds: 20,
+		Command: at(withoutFilter("$expr"), engine.PointDiscoveryLease),
+	},
+	{
+		Name: "order-lease-taken", What: "an ordering lease is taken although another holds it", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Events: 3, Do: scenarios.Work{Time: 10 * time.Second}}), Seeds: 20,
+		Command: at(withoutFilter("$expr"), engine.PointOrderLease),
+	},
+	{
+		Name: "order-released-for-another", What: "an ordering lease is given back without asking whose it is", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Events: 2, Pause: 35 * time.Second, Do: scenarios.Work{Time: 25 * time.Second}}),
+		Faults:   []faults.Fault{stall(engine.PointOrderRelease, 40*time.Second)},
+		Command:  at(withoutFilter("orderedLockToken"), engine.PointOrderRelease), Seeds: 20,
+	},
+	{
+		Name: "order-renewed-for-another", What: "an ordering lease is renewed without asking whose it is", Caught: "I3",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 45 * time.Second, Stubborn: true}}),
+		Faults:   []faults.Fault{stall(engine.PointOrderHeartbeat, 40*time.Second)},
+		Command:  at(withoutFilter("orderedLockToken"), engine.PointOrderHeartbeat), Seeds: 20,
+	},
+	{
 		Name: "completion-without-status", What: "completion does not ask whether the attempt is still pending", Caught: "I4",
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 45 * time.Second, Stubborn: true}}),
 		Faults:   []faults.Fault{stall(engine.PointAttemptHeartbeat, 2*time.Minute)},
@@ -182,6 +210,18 @@ var All = []Mutant{
 		Command: at(withoutFilter("deliveryId"), engine.PointOrderClaim),
 	},
 	{
+		Name: "late-ones-last", What: "an ordered topic does not look for late events before it goes on", Caught: "I7",
+		Workload: scenarios.Workload{Replicas: 1, Publishers: 2, Topics: []scenarios.TopicLoad{{Events: 2}}},
+		Faults: []faults.Fault{
+			{
+				Kind: faults.Gap, Process: "publisher", Point: string(engine.PointPublish),
+				Position: faults.Before, Occurrence: 1, Span: 10 * time.Millisecond,
+			},
+			{Kind: faults.Drop, Process: "worker-1", Occurrence: 3, Count: 1},
+		},
+		Defect: defect.NoUrgentLook,
+	},
+	{
 		Name: "success-rows-ignored", What: "reconciliation does not see successful attempts", Caught: "I8",
 		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{crash(string(engine.PointAttemptSucceed))},
 		Reply: replies(hiding("success"), engine.PointReconcileAttempts),
@@ -205,6 +245,28 @@ var All = []Mutant{
 		},
 	},
 	{
+		Name: "no-pause-after-errors", What: "a worker tries again at once after an error", Caught: "I8",
+		Workload: topics(scenarios.TopicLoad{Options: unordered}), Defect: defect.NoPause,
+		Faults: []faults.Fault{{
+			Kind: faults.Refuse, Process: faults.AnyProcess, Point: string(engine.PointEventRead),
+			Position: faults.Before, Occurrence: 1, Span: 5 * time.Second,
+		}},
+	},
+	{
+		Name: "one-timer", What: "only the earliest of several retries is timed", Caught: "I8",
+		Workload: scenarios.Workload{Replicas: 1, PollInterval: 5 * time.Minute, Topics: []scenarios.TopicLoad{
+			{Events: 3, Pause: 300 * time.Millisecond, Options: unordered, Do: scenarios.Work{FailFirst: 1}},
+		}},
+		Defect: defect.OneTimer,
+	},
+	{
+		Name: "skipped-topic-forgotten", What: "nobody comes back to a topic that had no free slot", Caught: "I8",
+		Workload: scenarios.Workload{Replicas: 1, PollInterval: time.Minute, Topics: []scenarios.TopicLoad{{
+			Events: 6, Do: scenarios.Work{Time: time.Second}, Options: engine.SubscribeOptions{Unordered: true, MaxConcurrency: 1},
+		}}},
+		Defect: defect.SkippedForgotten, Seeds: 50,
+	},
+	{
 		Name: "slot-after-claim", What: "a concurrency slot is counted only after the claim was answered", Caught: "I9",
 		Workload: topics(scenarios.TopicLoad{
 			Events: 8, Do: scenarios.Work{Time: time.Second},
@@ -220,6 +282,26 @@ var All = []Mutant{
 				bson.D{{Key: "$set", Value: bson.D{{Key: "expiresAt", Value: "$endedAt"}}}})
 			return c
 		}, engine.PointAttemptFail),
+	},
+	{
+		Name: "retention-doubled", What: "history is kept for twice as long as the options say", Caught: "I10",
+		Workload: topics(scenarios.TopicLoad{}),
+		Command: at(statements(func(s store.Statement) store.Statement {
+			set, _ := get(s.Update, "$set").(bson.D)
+			date, _ := get(set, "expiresAt").(bson.DateTime)
+			late := bson.D{{Key: "expiresAt", Value: date + bson.DateTime((7 * 24 * time.Hour).Milliseconds())}}
+			s.Update = bson.D{{Key: "$set", Value: late}}
+			return s
+		}), engine.PointRetentionAttempts, engine.PointRetentionDelivery),
+	},
+	{
+		Name: "delivery-ended-twice", What: "a late repairer ends a delivery that has ended, and takes its date away", Caught: "I10",
+		Workload: topics(scenarios.TopicLoad{Options: single, Do: scenarios.Work{FailFirst: 1}}),
+		Faults: []faults.Fault{{
+			Kind: faults.Stall, Process: faults.AnyProcess, Point: string(engine.PointDeliveryFail),
+			Position: faults.Before, Occurrence: 1, Span: time.Minute,
+		}},
+		Command: at(withoutFilter("status"), engine.PointDeliveryFail),
 	},
 	{
 		Name: "retention-swapped", What: "the delivery gets its expiry date before its attempts do", Caught: "I10",
@@ -264,6 +346,15 @@ var All = []Mutant{
 		Defect: defect.NoRotation,
 	},
 	{
+		Name: "shared-rotation", What: "the loops share one rotation of the topics, and fall into step", Caught: "I12",
+		Workload: scenarios.Workload{Replicas: 1, Workers: 1, PollInterval: 20 * time.Second, Topics: []scenarios.TopicLoad{
+			{Name: "busy", Events: 5, Options: unordered, Do: scenarios.Work{Time: 200 * time.Millisecond, Publish: 30}},
+			{Name: "quiet", Events: 3, Options: unordered},
+		}},
+		Faults: []faults.Fault{{Kind: faults.Drop, Process: faults.AnyProcess, Occurrence: 1, Count: faults.All}},
+		Defect: defect.SharedRotation, Seeds: 20,
+	},
+	{
 		Name: "close-without-drain", What: "Close returns while handlers run", Caught: "I13",
 		Workload: scenarios.Workload{
 			Replicas: 2, CloseAt: 10 * time.Second,
@@ -286,6 +377,28 @@ var All = []Mutant{
 			{Events: 4, Options: unordered, Do: scenarios.Work{Time: 80 * time.Second}},
 		}},
 		Defect: defect.CloseStopsHeartbeat, Seeds: 20,
+	},
+	{
+		Name: "handler-blamed", What: "a handler that was stopped because its lease seemed lost is recorded as failed", Caught: "I14",
+		Workload: topics(scenarios.TopicLoad{Options: single, Do: scenarios.Work{Time: time.Minute}}), Defect: defect.BlameHandler,
+		Faults: []faults.Fault{{
+			Kind: faults.Stall, Process: faults.AnyProcess, Point: string(engine.PointAttemptHeartbeat),
+			Position: faults.Unanswered, Occurrence: 1, Span: 18 * time.Second,
+		}},
+	},
+	{
+		Name: "old-order-lease", What: "the next event is begun under an ordering lease that is about to end", Caught: "I14",
+		Workload: scenarios.Workload{Replicas: 1, Topics: []scenarios.TopicLoad{{Events: 5, Do: scenarios.Work{Time: 8 * time.Second}}}},
+		Defect:   defect.OldOrderLease,
+	},
+	{
+		Name: "duration-from-creation", What: "the recorded duration counts from the creation of the attempt", Caught: "I14",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
+		Command: at(func(c store.Command) store.Command {
+			set, _ := get(c.Pipeline[0], "$set").(bson.D)
+			wrong := replaced(set, "durationMs", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", "$createdAt"}}})
+			return withPipeline(c, append([]bson.D{{{Key: "$set", Value: wrong}}}, c.Pipeline[1:]...)...)
+		}, engine.PointAttemptSucceed),
 	},
 	{
 		Name: "give-up-early", What: "the last retry is not made", Caught: "I14",
