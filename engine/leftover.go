@@ -14,8 +14,8 @@ import (
 // finished, and forgotten. It can do no harm, since a worker looks at the delivery before it starts a handler; but in an ordered topic no
 // worker would ever look at it, and it would stay for ever (W23).
 
-// sweep ends the leftovers among the attempts that have been due for longer than a lock timeout, the next few in each pass. It
-// runs once in a lock timeout.
+// sweep ends the leftovers among the attempts that have been due for longer than a lock timeout, the next few in each pass. One that
+// was claimed, by a worker that died before it could look at the delivery, is a leftover too when its lease is over.
 func (e *Engine) sweep(ctx context.Context) error {
 	overdue, err := e.overdueAttempts(ctx)
 	if err != nil || len(overdue) == 0 {
@@ -49,10 +49,12 @@ func (e *Engine) overdueAttempts(ctx context.Context) ([]attemptDocument, error)
 			is("consumerGroup", e.options.ConsumerGroup),
 			is("topic", bson.D{is("$in", e.topicNames())}),
 			is("status", statusPending),
-			is("lockToken", absent),
 			is("_id", bson.D{is("$gt", e.sweptTo)}),
-			is("$expr", bson.D{is("$lte", bson.A{"$nextAttemptAt",
-				bson.D{is("$subtract", bson.A{"$$NOW", milliseconds(e.options.LockTimeout)})}})}),
+			is("$expr", bson.D{is("$and", bson.A{
+				bson.D{is("$lte", bson.A{"$lockedUntil", "$$NOW"})}, // or absent
+				bson.D{is("$lte", bson.A{"$nextAttemptAt",
+					bson.D{is("$subtract", bson.A{"$$NOW", milliseconds(e.options.LockTimeout)})}})},
+			})}),
 		},
 		Sort:  bson.D{is("_id", int32(1))},
 		Limit: int64(e.options.ReconcileBatch),
@@ -73,9 +75,13 @@ func (e *Engine) overdueAttempts(ctx context.Context) ([]attemptDocument, error)
 
 // endLeftover is fenced against a worker that has claimed the attempt meanwhile: that one will find the same.
 func (e *Engine) endLeftover(ctx context.Context, attempt attemptDocument, delivery string) error {
+	token := is("lockToken", absent)
+	if attempt.lockToken != "" {
+		token = is("lockToken", attempt.lockToken)
+	}
 	reply, err := e.run(ctx, store.Command{
 		Point: PointLeftoverEnd, Kind: store.FindAndModify, Collection: e.collections.history,
-		Filter:   bson.D{is("_id", attempt.id), is("status", statusPending), is("lockToken", absent)},
+		Filter:   bson.D{is("_id", attempt.id), is("status", statusPending), token, expired("lockedUntil")},
 		Pipeline: completion(statusError, leftoverFailure(delivery)),
 	})
 	if err != nil || reply.Document == nil {

@@ -45,6 +45,8 @@ func (fence) Observe(s *State, event *journal.Event) {
 		}
 	case now.Token != "" && now.Token != before.Token:
 		s.Violate("%s takes attempt %d of delivery %s, which is locked", writer, now.Number, now.DeliveryID)
+	case leftover(now) && before.LockedUntil <= s.Now:
+		// Whoever claimed it is gone.
 	case !holds:
 		s.Violate("%s writes attempt %d of delivery %s (%s), whose lease is held by %s",
 			writer, now.Number, now.DeliveryID, event.Point, s.Journal.ProcessName(holder.Process))

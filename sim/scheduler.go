@@ -57,7 +57,7 @@ func (w *World) atRest() (over bool) {
 		w.ended = EndedClosed
 		return true
 	}
-	if !w.closing && w.config.Done != nil && w.config.Done(w) && w.underway == 0 {
+	if !w.closing && w.config.Done != nil && w.config.Done(w) && w.underway+w.around == 0 {
 		w.closeAll()
 		return true // tasks are ready now
 	}

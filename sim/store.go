@@ -66,7 +66,7 @@ func (c call) exchange(kind, collection string, apply func() error) (err error) 
 	switch {
 	case lost:
 	case slices.Contains(c.world.refusals, c.point):
-		err = &store.Error{Code: codeUnauthorized, Message: "not authorized on " + Database + " to execute " + kind}
+		err = &store.Error{Code: codeUnauthorized, CodeName: "Unauthorized", Message: "not authorized on " + Database + " to execute " + kind}
 	default:
 		c.task.pause()
 		err, what = apply(), "the reply was lost"

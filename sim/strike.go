@@ -114,7 +114,7 @@ func (w *World) stall(t *task, span time.Duration) {
 
 func (w *World) refuse(point string, span time.Duration) {
 	w.refusals = append(w.refusals, point)
-	w.during(span, func() {
+	w.meanwhile(span, func() {
 		i := slices.Index(w.refusals, point)
 		w.refusals = slices.Delete(w.refusals, i, i+1)
 	})
@@ -128,14 +128,19 @@ func (w *World) partition(p *Process, span time.Duration) {
 			s.fail(errCutOff)
 		}
 	}
-	w.during(span, func() { p.cutOff-- })
+	w.meanwhile(span, func() { p.cutOff-- })
 }
 
 // during lets a fault last. The run is not over before it is.
-func (w *World) during(span time.Duration, over func()) {
-	w.underway++
+func (w *World) during(span time.Duration, over func()) { w.last(&w.underway, span, over) }
+
+// meanwhile lets a fault last that concerns what goes on around the processes: it matters only as long as one of them is there.
+func (w *World) meanwhile(span time.Duration, over func()) { w.last(&w.around, span, over) }
+
+func (w *World) last(counter *int, span time.Duration, over func()) {
+	*counter++
 	w.after(span, func() {
-		w.underway--
+		*counter--
 		w.lastOver = w.now
 		over()
 	})

@@ -71,6 +71,7 @@ type World struct {
 	pending  []faults.Fault  // that have not struck
 	counts   map[string]int  // how often each point was reached by any process
 	underway int             // faults whose end lies ahead: restarts, thaws, stalls
+	around   int             // the same for refusals and partitions
 	lastOver time.Duration   // when the last of them was over
 
 	refusals []string // steps
