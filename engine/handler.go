@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"runtime/debug"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -76,7 +75,7 @@ func guard(handler func() error, unfinished *failure) (result *failure) {
 	defer func() {
 		if value := recover(); value != nil {
 			host.Rethrow(value)
-			result = &failure{CodeHandlerError, "panic", describe(value), string(debug.Stack())}
+			result = &failure{CodeHandlerError, "panic", describe(value), panicStack()}
 		}
 	}()
 	err := handler()

@@ -75,8 +75,8 @@ func ReadReplay(in io.Reader) (*Replay, error) {
 	if err := scanner.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrReplayFile, err)
 	}
-	if r.Scenario == "" || len(r.Lines) == 0 {
-		return nil, fmt.Errorf("%w: it names no scenario, or holds no journal", ErrReplayFile)
+	if r.Scenario == "" || r.Variant == (scenarios.Variant{}) || r.Hash == "" || len(r.Lines) == 0 {
+		return nil, fmt.Errorf("%w: it is cut short: scenario, variant, hash and journal are needed", ErrReplayFile)
 	}
 	return r, nil
 }

@@ -71,13 +71,18 @@ func (h *simulatedHost) Sleep(ctx context.Context, wait time.Duration) error {
 	return context.Cause(ctx)
 }
 
+// GiveWay yields, as the real host does, unless what it runs has yielded already (a call of the Store does so twice).
 func (h *simulatedHost) GiveWay(outside func()) {
-	h.task()
+	t, step := h.task(), h.process.world.step
 	outside()
+	if h.process.world.step == step {
+		t.pause()
+	}
 }
 
+// Enter yields first: others may have the turn when a caller wants it.
 func (h *simulatedHost) Enter(inside func()) {
-	h.task()
+	h.task().pause()
 	inside()
 }
 

@@ -309,6 +309,22 @@ func TestFrozenProcessesDoNothingUntilTheyThaw(t *testing.T) {
 	}
 }
 
+func TestThePanicOfAHandlerIsRecordedAlikeInEveryRun(t *testing.T) {
+	run := func() *journal.Journal {
+		return world(t, sim.Config{}, engine.SubscribeOptions{MaxRetries: engine.NoRetries}, func(*sim.Process) engine.Handler[int] {
+			return func(context.Context, engine.Event[int]) error { panic("boom") }
+		})
+	}
+	first, again := run(), run()
+	if err := again.Compare(first.Lines()); err != nil {
+		t.Error(err)
+	}
+	text := strings.Join(first.Lines(), "\n")
+	if !strings.Contains(text, "sim_test.go:") || strings.Contains(text, "goroutine") {
+		t.Error("the stack does not name the line that panicked, or names a goroutine")
+	}
+}
+
 func TestABusyLoopEndsAtTheStepLimit(t *testing.T) {
 	w, err := sim.New(sim.Config{MaxSteps: 1000})
 	if err != nil {

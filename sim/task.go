@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -53,7 +52,7 @@ func (t *task) body(run func()) {
 	defer func() {
 		if value := recover(); value != nil {
 			if _, killed := value.(host.Killed); !killed {
-				crashed = fmt.Sprintf("panic: %v\n%s", value, debug.Stack())
+				crashed = fmt.Sprintf("panic: %v", value)
 			}
 		}
 		t.end(crashed)

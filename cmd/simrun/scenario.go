@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/reports"
@@ -26,29 +29,36 @@ type request struct {
 // mostRuns is how many seeds one sweep takes; more would not fit into memory.
 const mostRuns = 1_000_000
 
-func parseRequest(args []string, out, problems io.Writer) (*request, error) {
+func parseRequest(args []string, out io.Writer) (*request, error) {
 	flags := flag.NewFlagSet("simrun", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
+	r := &request{seed: 1, runs: 1}
 	name := flags.String("scenario", "", "")
 	variant := flags.String("variant", scenarios.DefaultVariant.String(), "")
-	seed := flags.Uint64("seed", 1, "")
-	runs := flags.Int("runs", 1, "")
-	schedule := flags.String("schedule", "", "")
-	asJSON := flags.Bool("json", false, "")
-	save := flags.String("save", "", "")
+	flags.Func("seed", "", func(text string) (err error) {
+		if r.seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return errors.New("allowed: a whole number from 0 to 18446744073709551615")
+		}
+		return nil
+	})
+	flags.Func("runs", "", func(text string) (err error) {
+		if r.runs, err = strconv.Atoi(text); err != nil || r.runs < 1 || r.runs > mostRuns {
+			return fmt.Errorf("allowed: a whole number from 1 to %d", mostRuns)
+		}
+		return nil
+	})
+	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
+	flags.BoolVar(&r.json, "json", false, "")
+	flags.StringVar(&r.save, "save", "", "")
 	if err := flags.Parse(args); err == flag.ErrHelp {
 		fmt.Fprint(out, usage)
 		return nil, err
 	} else if err != nil {
-		return nil, fmt.Errorf("%w: %v", errUsage, err)
+		return nil, fmt.Errorf("%w: %v", errUsage, withAllowed(err, flags))
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("%w: %q; allowed: list, replay FILE, --scenario NAME", errUsage, flags.Arg(0))
+		return nil, fmt.Errorf("%w: %q; allowed: list, replay FILE, --scenario NAME, serve", errUsage, flags.Arg(0))
 	}
-	if *runs < 1 || *runs > mostRuns {
-		return nil, fmt.Errorf("%w: --runs is %d; allowed: 1 to %d", errUsage, *runs, mostRuns)
-	}
-	r := &request{seed: *seed, runs: *runs, json: *asJSON, save: *save}
 	var err error
 	if r.scenario, err = scenarios.Lookup(*name); err != nil {
 		return nil, err
@@ -56,7 +66,7 @@ func parseRequest(args []string, out, problems io.Writer) (*request, error) {
 	if r.variants, err = parseVariants(*variant); err != nil {
 		return nil, err
 	}
-	switch r.schedule = faults.Schedule(*schedule); {
+	switch {
 	case r.schedule == "" && r.many():
 		r.schedule = faults.Seeded
 	case r.schedule == "":
@@ -65,7 +75,36 @@ func parseRequest(args []string, out, problems io.Writer) (*request, error) {
 	if err := (faults.Plan{Schedule: r.schedule}).Validate(); err != nil {
 		return nil, fmt.Errorf("%w: --schedule: %v", errUsage, err)
 	}
+	if err := checkWritable(r.save); err != nil {
+		return nil, fmt.Errorf("%w: --save: %w", errUsage, err)
+	}
 	return r, nil
+}
+
+// withAllowed adds the flags that there are to the complaint about one that there is not.
+func withAllowed(err error, flags *flag.FlagSet) error {
+	if !strings.HasPrefix(err.Error(), "flag provided but not defined") {
+		return err
+	}
+	var names []string
+	flags.VisitAll(func(f *flag.Flag) { names = append(names, "--"+f.Name) })
+	return fmt.Errorf("%w; allowed: %s", err, strings.Join(names, ", "))
+}
+
+// checkWritable says before a long run, rather than after it, that the file cannot be written.
+func checkWritable(path string) error {
+	if path == "" {
+		return nil
+	}
+	_, missing := os.Stat(path)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil || missing == nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 func parseVariants(text string) ([]scenarios.Variant, error) {
@@ -80,7 +119,7 @@ func parseVariants(text string) ([]scenarios.Variant, error) {
 func (r *request) many() bool { return r.runs > 1 || len(r.variants) > 1 }
 
 func runScenario(args []string, out, problems io.Writer) (holds bool, err error) {
-	r, err := parseRequest(args, out, problems)
+	r, err := parseRequest(args, out)
 	if err != nil {
 		return false, err
 	}

@@ -40,7 +40,7 @@ func serve(args []string, out, problems io.Writer) error {
 		fmt.Fprint(out, usage)
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: serve: %w", errUsage, err)
+		return fmt.Errorf("%w: serve: %w", errUsage, withAllowed(err, flags))
 	case flags.NArg() > 0:
 		return fmt.Errorf("%w: serve takes no arguments; got %q", errUsage, flags.Args())
 	case *name == "":
