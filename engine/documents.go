@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/internal/document"
 )
 
 // States of deliveries and attempts, as stored.
@@ -180,8 +182,8 @@ type attemptDocument struct {
 	failure    bson.D
 }
 
-func decodeAttempt(document bson.D) (a attemptDocument) {
-	for _, field := range document {
+func decodeAttempt(stored bson.D) (a attemptDocument) {
+	for _, field := range stored {
 		switch field.Key {
 		case "_id":
 			a.id, _ = field.Value.(string)
@@ -203,20 +205,10 @@ func decodeAttempt(document bson.D) (a attemptDocument) {
 			a.endedAt, _ = field.Value.(bson.DateTime)
 		case "error":
 			a.failure, _ = field.Value.(bson.D)
-			a.errorCode = stringField(a.failure, "code")
+			a.errorCode = document.Text(a.failure, "code")
 		}
 	}
 	return a
-}
-
-func stringField(document bson.D, key string) string {
-	for _, field := range document {
-		if field.Key == key {
-			text, _ := field.Value.(string)
-			return text
-		}
-	}
-	return ""
 }
 
 // list makes an array of one value of each item, for $in and $nin.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/internal/defect"
+	"github.com/fencepost-sim/fencepost/internal/document"
 )
 
 // The database takes an event's sequence while it builds the document, and makes the document visible when its transaction commits. In
@@ -178,8 +179,8 @@ func (e *Engine) unknownEvents(ctx context.Context, events []eventDocument) ([]e
 		return nil, err
 	}
 	known := map[string]bool{} // looked up only
-	for _, document := range reply.Documents {
-		known[stringField(document, "eventId")] = true
+	for _, delivery := range reply.Documents {
+		known[document.Text(delivery, "eventId")] = true
 	}
 	return slices.DeleteFunc(slices.Clone(events), func(event eventDocument) bool { return known[event.id] }), nil
 }

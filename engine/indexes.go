@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/document"
 )
 
 type collectionIndexes struct {
@@ -73,7 +74,7 @@ func checkIndexes(collection string, wanted []store.Index, existing []bson.D) (m
 
 func findIndex(existing []bson.D, name string) bson.D {
 	for _, specification := range existing {
-		if stringField(specification, "name") == name {
+		if document.Text(specification, "name") == name {
 			return specification
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/fencepost-sim/fencepost/engine"
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/properties"
 	"github.com/fencepost-sim/fencepost/scenarios"
 	"github.com/fencepost-sim/fencepost/sim"
@@ -26,20 +27,11 @@ func keep(t *testing.T, j *journal.Journal) {
 	}
 }
 
-// document is what the database holds in the end, by _id.
-func document(w *sim.World, collection, id string) bson.D {
+// stored is what the database holds in the end, by _id.
+func stored(w *sim.World, collection, id string) bson.D {
 	for _, d := range w.Model().Documents(sim.Database, "orionjs.pulse."+collection) {
-		if field(d, "_id") == id {
+		if document.Get(d, "_id") == id {
 			return d
-		}
-	}
-	return nil
-}
-
-func field(d bson.D, key string) any {
-	for _, f := range d {
-		if f.Key == key {
-			return f.Value
 		}
 	}
 	return nil
@@ -94,9 +86,9 @@ func TestAttemptsUnderAFinishedDeliveryAreClosedAndNothingFollows(t *testing.T) 
 	})
 	j := w.Run()
 	for _, name := range []string{"queued", "locked"} {
-		attempt := document(w, "history", "a-"+name)
-		failure, _ := field(attempt, "error").(bson.D)
-		if code := field(failure, "code"); code != engine.CodeAlreadyTerminal {
+		attempt := stored(w, "history", "a-"+name)
+		failure, _ := document.Get(attempt, "error").(bson.D)
+		if code := document.Get(failure, "code"); code != engine.CodeAlreadyTerminal {
 			t.Errorf("the attempt of %s has code %v, want %s: %v", name, code, engine.CodeAlreadyTerminal, attempt)
 		}
 	}
@@ -183,7 +175,7 @@ func TestWhatIsUnsubscribedDuringItsClaimIsNotRun(t *testing.T) {
 		}
 	}
 	attempts := w.Model().Documents(sim.Database, "orionjs.pulse.history")
-	if len(attempts) != 1 || field(attempts[0], "status") != "pending" || field(attempts[0], "lockToken") != nil {
+	if len(attempts) != 1 || document.Get(attempts[0], "status") != "pending" || document.Get(attempts[0], "lockToken") != nil {
 		t.Errorf("attempts: %v; want one that waits for another worker", attempts)
 	}
 }

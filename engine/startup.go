@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/document"
 )
 
 // prepare makes the database ready: crash windows of startup leave nothing that the next start does not
@@ -31,7 +32,7 @@ func (e *Engine) createCollections(ctx context.Context) error {
 	}
 	for _, collection := range e.indexes() {
 		exists := slices.ContainsFunc(reply.Documents, func(d bson.D) bool {
-			return stringField(d, "name") == collection.name
+			return document.Text(d, "name") == collection.name
 		})
 		if exists {
 			continue
@@ -85,7 +86,7 @@ func (e *Engine) checkChangeStreams(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.streamsOkay = stringField(reply.Document, "setName") != "" || stringField(reply.Document, "msg") == "isdbgrid"
+	e.streamsOkay = document.Text(reply.Document, "setName") != "" || document.Text(reply.Document, "msg") == "isdbgrid"
 	if !e.streamsOkay && e.options.ChangeStreams == ChangeStreamsRequired {
 		return fmt.Errorf("this server is a standalone: %w", &ConfigurationError{"Options.ChangeStreams", e.options.ChangeStreams,
 			`"auto" or "disabled" on a standalone; "required" needs a replica set or a sharded cluster`})

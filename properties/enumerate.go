@@ -143,7 +143,34 @@ type Enumeration struct {
 	Windows  int // that were found
 	Runs     int // crashes that struck
 	Visited  map[Cell]int
-	Failures []string
+	Unstruck []string // crashes that did not find their place again
+	Failures []Failure
+}
+
+// Failure is a crash after which a property did not hold.
+type Failure struct {
+	Base      Base
+	Plan      faults.Plan
+	Run       *scenarios.Run
+	Violation Violation
+}
+
+// Shrink returns the smallest plan with which the same property is violated. The bug is that of the enumeration.
+func (f *Failure) Shrink(bug scenarios.Bug) faults.Plan {
+	return scenarios.Shrink(f.Run.Listed(), func(plan faults.Plan) bool {
+		again, err := f.Base.Workload.Run(plan, f.Run.Seed, bug)
+		return err == nil && slices.ContainsFunc(Violations(again.Journal), func(v Violation) bool { return v.Property == f.Violation.Property })
+	})
+}
+
+// PerProperty is the first failure of each property.
+func (e *Enumeration) PerProperty() (first []Failure) {
+	for _, failure := range e.Failures {
+		if !slices.ContainsFunc(first, func(f Failure) bool { return f.Violation.Property == failure.Violation.Property }) {
+			first = append(first, failure)
+		}
+	}
+	return first
 }
 
 // Enumerate crashes the process at every window of every base, one crash a run, and checks all properties. The process
@@ -178,13 +205,13 @@ func (e *Enumeration) crash(base Base, window Window, seed uint64, bug scenarios
 		return err
 	}
 	if slices.Contains(run.Unstruck, crash) {
-		e.Failures = append(e.Failures, fmt.Sprintf("%s: did not strike: %s", base.Name, crash))
+		e.Unstruck = append(e.Unstruck, fmt.Sprintf("%s: %s", base.Name, crash))
 		return nil
 	}
 	e.Runs++
 	e.Visited[Cell{window.Point, window.Position}]++
 	for _, violation := range Violations(run.Journal) {
-		e.Failures = append(e.Failures, fmt.Sprintf("%s: %s\n%s", base.Name, violation, plan))
+		e.Failures = append(e.Failures, Failure{base, plan, run, violation})
 	}
 	return nil
 }

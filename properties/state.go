@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/faults"
+	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -325,9 +326,9 @@ func (s *State) wroteEvent(event *journal.Event) {
 		return
 	}
 	stored := &Event{
-		ID: event.Key, Topic: text(event.Document, "topic"), Stored: event.Time, task: event.Task,
+		ID: event.Key, Topic: document.Text(event.Document, "topic"), Stored: event.Time, task: event.Task,
 	}
-	stored.Sequence, _ = value(event.Document, "sequence").(bson.Timestamp)
+	stored.Sequence, _ = document.Get(event.Document, "sequence").(bson.Timestamp)
 	s.events[event.Key] = stored
 	s.Events = append(s.Events, stored)
 }
@@ -340,21 +341,21 @@ func (s *State) wroteSubscription(event *journal.Event) {
 		s.Subscription.Before, s.Subscription.After = &before, s.Subscriptions[i]
 	} else {
 		s.Subscription.After = &Subscription{
-			ID: event.Key, Group: text(event.Document, "consumerGroup"), Topic: text(event.Document, "topic"),
-			Ordered:    value(event.Document, "ordered") == true,
-			AtMostOnce: text(event.Document, "delivery") == "at-most-once",
+			ID: event.Key, Group: document.Text(event.Document, "consumerGroup"), Topic: document.Text(event.Document, "topic"),
+			Ordered:    document.Get(event.Document, "ordered") == true,
+			AtMostOnce: document.Text(event.Document, "delivery") == "at-most-once",
 			MaxRetries: integer(event.Document, "maxRetries"),
 			RetryDelay: time.Duration(integer(event.Document, "retryDelayMs")) * time.Millisecond,
 		}
-		s.Subscription.After.Multiplier, _ = value(event.Document, "retryBackoffMultiplier").(float64)
-		s.Subscription.After.Begin, _ = value(event.Document, "cursorSequence").(bson.Timestamp)
+		s.Subscription.After.Multiplier, _ = document.Get(event.Document, "retryBackoffMultiplier").(float64)
+		s.Subscription.After.Begin, _ = document.Get(event.Document, "cursorSequence").(bson.Timestamp)
 		s.Subscriptions = append(s.Subscriptions, s.Subscription.After)
 	}
 	now := s.Subscription.After
-	now.Cursor.Sequence, _ = value(event.Document, "cursorSequence").(bson.Timestamp)
-	now.Cursor.EventID = text(event.Document, "cursorSequenceEventId")
-	now.Order = Lease{text(event.Document, "orderedLockToken"), s.virtual(value(event.Document, "orderedLockedUntil"))}
-	now.Discovery = Lease{text(event.Document, "discoveryLockToken"), s.virtual(value(event.Document, "discoveryLockedUntil"))}
+	now.Cursor.Sequence, _ = document.Get(event.Document, "cursorSequence").(bson.Timestamp)
+	now.Cursor.EventID = document.Text(event.Document, "cursorSequenceEventId")
+	now.Order = Lease{document.Text(event.Document, "orderedLockToken"), s.virtual(document.Get(event.Document, "orderedLockedUntil"))}
+	now.Discovery = Lease{document.Text(event.Document, "discoveryLockToken"), s.virtual(document.Get(event.Document, "discoveryLockedUntil"))}
 	s.claimed(now.Order.Token, event)
 	s.claimed(now.Discovery.Token, event)
 }
@@ -369,11 +370,11 @@ func (s *State) claimed(token string, event *journal.Event) {
 func (s *State) wroteDelivery(event *journal.Event) {
 	known := s.deliveries[event.Key]
 	now := Delivery{
-		ID: event.Key, EventID: text(event.Document, "eventId"), Group: text(event.Document, "consumerGroup"),
-		Topic: text(event.Document, "topic"), Status: text(event.Document, "status"), Created: event.Time,
+		ID: event.Key, EventID: document.Text(event.Document, "eventId"), Group: document.Text(event.Document, "consumerGroup"),
+		Topic: document.Text(event.Document, "topic"), Status: document.Text(event.Document, "status"), Created: event.Time,
 	}
-	now.Expires, _ = value(event.Document, "expiresAt").(bson.DateTime)
-	now.EndedAt, _ = value(event.Document, "endedAt").(bson.DateTime)
+	now.Expires, _ = document.Get(event.Document, "expiresAt").(bson.DateTime)
+	now.EndedAt, _ = document.Get(event.Document, "endedAt").(bson.DateTime)
 	s.Delivery = &Change[Delivery]{}
 	if known == nil {
 		known = &Delivery{}
@@ -395,15 +396,15 @@ func (s *State) wroteAttempt(event *journal.Event) {
 	known := s.attempts[event.Key]
 	d := event.Document
 	now := Attempt{
-		ID: event.Key, DeliveryID: text(d, "deliveryId"), EventID: text(d, "eventId"), Group: text(d, "consumerGroup"),
-		Topic: text(d, "topic"), Number: integer(d, "attempt"), Status: text(d, "status"), Token: text(d, "lockToken"),
-		LockedUntil: s.virtual(value(d, "lockedUntil")), Due: s.virtual(value(d, "nextAttemptAt")),
-		StartedAt: s.virtual(value(d, "startedAt")), EndedAt: s.virtual(value(d, "endedAt")),
+		ID: event.Key, DeliveryID: document.Text(d, "deliveryId"), EventID: document.Text(d, "eventId"), Group: document.Text(d, "consumerGroup"),
+		Topic: document.Text(d, "topic"), Number: integer(d, "attempt"), Status: document.Text(d, "status"), Token: document.Text(d, "lockToken"),
+		LockedUntil: s.virtual(document.Get(d, "lockedUntil")), Due: s.virtual(document.Get(d, "nextAttemptAt")),
+		StartedAt: s.virtual(document.Get(d, "startedAt")), EndedAt: s.virtual(document.Get(d, "endedAt")),
 		Took: time.Duration(integer(d, "durationMs")) * time.Millisecond,
 	}
-	now.Expires, _ = value(d, "expiresAt").(bson.DateTime)
-	if failure, ok := value(d, "error").(bson.D); ok {
-		now.Code = text(failure, "code")
+	now.Expires, _ = document.Get(d, "expiresAt").(bson.DateTime)
+	if failure, ok := document.Get(d, "error").(bson.D); ok {
+		now.Code = document.Text(failure, "code")
 	}
 	s.Attempt = &Change[Attempt]{}
 	if known == nil {
@@ -518,22 +519,8 @@ func (s *State) virtual(date any) time.Duration {
 	return time.Duration(int64(d)-s.start.UnixMilli()) * time.Millisecond
 }
 
-func value(document bson.D, key string) any {
-	for i := range document {
-		if document[i].Key == key {
-			return document[i].Value
-		}
-	}
-	return nil
-}
-
-func text(document bson.D, key string) string {
-	s, _ := value(document, key).(string)
-	return s
-}
-
-func integer(document bson.D, key string) int64 {
-	switch n := value(document, key).(type) {
+func integer(stored bson.D, key string) int64 {
+	switch n := document.Get(stored, key).(type) {
 	case int32:
 		return int64(n)
 	case int64:

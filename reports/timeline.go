@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -127,16 +128,16 @@ func result(problem string) string {
 func (t *timeline) written(event *journal.Event) string {
 	d := event.Document
 	what := ""
-	if id := field(d, "eventId"); id != "" {
+	if id := document.Text(d, "eventId"); id != "" {
 		what = fmt.Sprintf("%s, attempt %d", t.name(id), number(d, "attempt"))
 	}
 	isNew := !slices.Contains(t.known, event.Key)
 	t.known = append(t.known, event.Key)
 	switch point := event.Point; point {
 	case string(engine.PointPublish):
-		return "publishes " + t.name(event.Key) + " (" + field(d, "topic") + ", " + event.Key + ")"
+		return "publishes " + t.name(event.Key) + " (" + document.Text(d, "topic") + ", " + event.Key + ")"
 	case string(engine.PointDeliveryCreate):
-		return "materializes the delivery of " + t.name(field(d, "eventId"))
+		return "materializes the delivery of " + t.name(document.Text(d, "eventId"))
 	case string(engine.PointAttemptCreate), string(engine.PointAttemptRetry):
 		return "creates " + what
 	case string(engine.PointAttemptClaim), string(engine.PointOrderClaim):
@@ -146,12 +147,12 @@ func (t *timeline) written(event *journal.Event) string {
 	case string(engine.PointAttemptSucceed), string(engine.PointAttemptFail), string(engine.PointReap):
 		return fmt.Sprintf("records %s: %s", what, outcome(d))
 	case string(engine.PointDeliverySucceed), string(engine.PointDeliveryFail):
-		return fmt.Sprintf("ends the delivery of %s: %s", t.name(field(d, "eventId")), field(d, "status"))
+		return fmt.Sprintf("ends the delivery of %s: %s", t.name(document.Text(d, "eventId")), document.Text(d, "status"))
 	case string(engine.PointRetentionDelivery):
-		return "dates the delivery of " + t.name(field(d, "eventId"))
+		return "dates the delivery of " + t.name(document.Text(d, "eventId"))
 	case string(engine.PointSubscriptionCreate):
 		if isNew {
-			return "subscribes group " + field(d, "consumerGroup") + " to " + field(d, "topic")
+			return "subscribes group " + document.Text(d, "consumerGroup") + " to " + document.Text(d, "topic")
 		}
 	}
 	return ""
@@ -161,20 +162,10 @@ func outcome(attempt bson.D) string {
 	for _, f := range attempt {
 		if f.Key == "error" {
 			failure, _ := f.Value.(bson.D)
-			return field(failure, "code")
+			return document.Text(failure, "code")
 		}
 	}
-	return field(attempt, "status")
-}
-
-func field(document bson.D, key string) string {
-	for _, f := range document {
-		if f.Key == key {
-			value, _ := f.Value.(string)
-			return value
-		}
-	}
-	return ""
+	return document.Text(attempt, "status")
 }
 
 func number(document bson.D, key string) int64 {

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -55,11 +56,11 @@ func Outcomes(j *journal.Journal) []Outcome {
 		case event.Kind != journal.Wrote:
 		case strings.HasSuffix(event.Collection, ".events"):
 			if find(event.Key).EventID == "" {
-				outcomes = append(outcomes, Outcome{EventID: event.Key, Topic: text(event.Document, "topic"), Stored: event.Time})
+				outcomes = append(outcomes, Outcome{EventID: event.Key, Topic: document.Text(event.Document, "topic"), Stored: event.Time})
 			}
 		case strings.HasSuffix(event.Collection, ".deliveries"):
-			eventOf[event.Key] = text(event.Document, "eventId")
-			find(eventOf[event.Key]).Status = text(event.Document, "status")
+			eventOf[event.Key] = document.Text(event.Document, "eventId")
+			find(eventOf[event.Key]).Status = document.Text(event.Document, "status")
 		case strings.HasSuffix(event.Collection, ".history"):
 			if attempts[event.Key] == nil {
 				order = append(order, event.Key)
@@ -69,7 +70,7 @@ func Outcomes(j *journal.Journal) []Outcome {
 	}
 	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(attemptNumber(attempts[a]), attemptNumber(attempts[b])) })
 	for _, id := range order {
-		o := find(text(attempts[id], "eventId"))
+		o := find(document.Text(attempts[id], "eventId"))
 		o.Attempts = append(o.Attempts, attemptResult(attempts[id]))
 	}
 	return outcomes
@@ -86,27 +87,17 @@ func attemptNumber(attempt bson.D) int64 {
 }
 
 func attemptResult(attempt bson.D) string {
-	status := text(attempt, "status")
+	status := document.Text(attempt, "status")
 	if status != "error" {
 		return status
 	}
 	for _, field := range attempt {
 		if field.Key == "error" {
 			failure, _ := field.Value.(bson.D)
-			return text(failure, "code")
+			return document.Text(failure, "code")
 		}
 	}
 	return status
-}
-
-func text(document bson.D, key string) string {
-	for _, field := range document {
-		if field.Key == key {
-			value, _ := field.Value.(string)
-			return value
-		}
-	}
-	return ""
 }
 
 // Unexpected compares the run with what its scenario expects in its variant. It returns one sentence for each

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/sim"
 )
 
@@ -232,7 +233,7 @@ func (w Workload) publish(ctx context.Context, p *sim.Process, progress *progres
 func (w Workload) delivered(world *sim.World, seen map[string]bool) bool {
 	for _, delivery := range world.Model().Documents(sim.Database, "orionjs.pulse.deliveries") {
 		if w.settled(delivery) {
-			seen[text(delivery, "eventId")] = true
+			seen[document.Text(delivery, "eventId")] = true
 		}
 	}
 	return len(world.Model().Documents(sim.Database, "orionjs.pulse.events")) <= len(seen)
@@ -240,5 +241,5 @@ func (w Workload) delivered(world *sim.World, seen map[string]bool) bool {
 
 func (w Workload) settled(delivery bson.D) bool {
 	dated := slices.ContainsFunc(delivery, func(field bson.E) bool { return field.Key == "expiresAt" })
-	return text(delivery, "status") != "pending" && (dated || w.HistoryRetention == engine.KeepForever)
+	return document.Text(delivery, "status") != "pending" && (dated || w.HistoryRetention == engine.KeepForever)
 }

@@ -23,7 +23,7 @@ const module = "github.com/fencepost-sim/fencepost"
 // deterministic are the packages whose code may be run by the simulator: everything that they want of the machine, they
 // ask their Host for.
 var deterministic = []string{
-	"engine", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/lease", "engine/store", "faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "scenarios", "properties", "properties/mutants", "internal/defect",
+	"engine", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/lease", "engine/store", "faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "scenarios", "properties", "properties/mutants", "internal/defect", "internal/document",
 }
 
 // forbidden names what reads a clock, waits, draws, or runs beside others. A whole package is forbidden by ".".
@@ -230,7 +230,7 @@ func isForbidden(object types.Object) bool {
 
 // layers say what a package of ours may import of ours; a trailing slash takes in what is below.
 var layers = map[string][]string{
-	"engine":                                 {"engine/host", "engine/store", "internal/defect"},
+	"engine":                                 {"engine/host", "engine/store", "internal/defect", "internal/document"},
 	"engine/host":                            {},
 	"engine/idempotency":                     {"engine", "engine/host"},
 	"engine/idempotency/record":              {"engine/idempotency"},
@@ -245,16 +245,17 @@ var layers = map[string][]string{
 	"engine/store":                           {},
 	"engine/store/mongostore":                {"engine/store"},
 	"engine/store/storetest":                 {"engine/store"},
+	"internal/document":                      {},
 	"internal/defect":                        {},
 	"faults":                                 {},
 	"sim/journal":                            {},
 	"sim/mongosim":                           {"engine/store"},
 	"sim/wire":                               {"engine/store", "sim/mongosim"},
-	"sim":                                    {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim"},
-	"scenarios":                              {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal"},
-	"properties":                             {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal"},
-	"properties/mutants":                     {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim"},
-	"reports":                                {"engine", "faults", "properties", "scenarios", "sim/journal"},
+	"sim":                                    {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim", "internal/document"},
+	"scenarios":                              {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal", "internal/document"},
+	"properties":                             {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal", "internal/document"},
+	"properties/mutants":                     {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim", "internal/document"},
+	"reports":                                {"engine", "faults", "properties", "scenarios", "sim/journal", "internal/document"},
 }
 
 func TestImportsPointOneWay(t *testing.T) {

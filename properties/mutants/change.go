@@ -6,6 +6,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/document"
 )
 
 // at limits a change to commands of some steps.
@@ -51,7 +52,7 @@ func notUnique(m Mutant, index string) Mutant {
 		}
 		r.Documents = slices.Clone(r.Documents)
 		for i, specification := range r.Documents {
-			if get(specification, "name") == index {
+			if document.Get(specification, "name") == index {
 				r.Documents[i] = append(without(specification), bson.E{Key: "unique", Value: true})
 			}
 		}
@@ -62,7 +63,7 @@ func notUnique(m Mutant, index string) Mutant {
 
 // unfenced lets a delivery be created after the discovery lease is over.
 func unfenced(s store.Statement) store.Statement {
-	set, _ := get(s.Pipeline[0], "$set").(bson.D)
+	set, _ := document.Get(s.Pipeline[0], "$set").(bson.D)
 	pending := bson.D{{Key: "$ifNull", Value: bson.A{"$status", "pending"}}}
 	s.Pipeline = []bson.D{{{Key: "$set", Value: replaced(set, "status", pending)}}}
 	return s
@@ -82,15 +83,6 @@ func statements(change func(store.Statement) store.Statement) func(store.Command
 func withPipeline(c store.Command, stages ...bson.D) store.Command {
 	c.Pipeline = stages
 	return c
-}
-
-func get(document bson.D, key string) any {
-	for _, field := range document {
-		if field.Key == key {
-			return field.Value
-		}
-	}
-	return nil
 }
 
 // replaced changes a field in its place.
@@ -121,7 +113,7 @@ func replies(change func(store.Reply) store.Reply, points ...store.Point) func(s
 // hiding drops documents with the status from a reply.
 func hiding(status string) func(store.Reply) store.Reply {
 	return func(r store.Reply) store.Reply {
-		r.Documents = slices.DeleteFunc(slices.Clone(r.Documents), func(d bson.D) bool { return get(d, "status") == status })
+		r.Documents = slices.DeleteFunc(slices.Clone(r.Documents), func(d bson.D) bool { return document.Get(d, "status") == status })
 		return r
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/internal/defect"
+	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/scenarios"
 	"github.com/fencepost-sim/fencepost/sim"
 )
@@ -85,7 +86,7 @@ var All = []Mutant{
 		Name: "delivery-not-unique", What: "the unique index on group and event is missing, and a late discoverer is not refused", Caught: "I2",
 		Command: at(statements(func(s store.Statement) store.Statement {
 			s = unfenced(s) // and an upsert finds nothing that it could be unique with
-			s.Filter = bson.D{{Key: "consumerGroup", Value: "billing"}, {Key: "eventId", Value: get(s.Filter, "eventId")}, {Key: "$expr", Value: false}}
+			s.Filter = bson.D{{Key: "consumerGroup", Value: "billing"}, {Key: "eventId", Value: document.Get(s.Filter, "eventId")}, {Key: "$expr", Value: false}}
 			return s
 		}), engine.PointDeliveryCreate),
 		Workload: topics(scenarios.TopicLoad{}), Faults: []faults.Fault{stall(engine.PointDeliveryCreate, 40*time.Second)},
@@ -138,7 +139,7 @@ var All = []Mutant{
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 45 * time.Second, Stubborn: true}}),
 		Faults:   []faults.Fault{stall(engine.PointAttemptHeartbeat, 2*time.Minute)},
 		Command: at(func(c store.Command) store.Command {
-			set, _ := get(c.Pipeline[0], "$set").(bson.D)
+			set, _ := document.Get(c.Pipeline[0], "$set").(bson.D)
 			half := bson.D{{Key: "$add", Value: bson.A{"$$NOW", int64(15_000)}}}
 			return withPipeline(c, bson.D{{Key: "$set", Value: replaced(set, "lockedUntil", half)}})
 		}, engine.PointOrderClaim),
@@ -192,7 +193,7 @@ var All = []Mutant{
 		Name: "number-skipped", What: "the next attempt's number is one too high", Caught: "I6",
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
 		Command: at(func(c store.Command) store.Command {
-			n, _ := get(c.Documents[0], "attempt").(int64)
+			n, _ := document.Get(c.Documents[0], "attempt").(int64)
 			c.Documents = []bson.D{set(c.Documents[0], "attempt", n+1)}
 			return c
 		}, engine.PointAttemptRetry),
@@ -287,8 +288,8 @@ var All = []Mutant{
 		Name: "retention-doubled", What: "history is kept for twice as long as the options say", Caught: "I10",
 		Workload: topics(scenarios.TopicLoad{}),
 		Command: at(statements(func(s store.Statement) store.Statement {
-			set, _ := get(s.Update, "$set").(bson.D)
-			date, _ := get(set, "expiresAt").(bson.DateTime)
+			set, _ := document.Get(s.Update, "$set").(bson.D)
+			date, _ := document.Get(set, "expiresAt").(bson.DateTime)
 			late := bson.D{{Key: "expiresAt", Value: date + bson.DateTime((7 * 24 * time.Hour).Milliseconds())}}
 			s.Update = bson.D{{Key: "$set", Value: late}}
 			return s
@@ -314,7 +315,7 @@ var All = []Mutant{
 		Reply: replies(func(r store.Reply) store.Reply {
 			documents := make([]bson.D, len(r.Documents))
 			for i, d := range r.Documents {
-				if documents[i] = d; get(d, "status") == "success" {
+				if documents[i] = d; document.Get(d, "status") == "success" {
 					documents[i] = set(d, "status", "error")
 				}
 			}
@@ -395,7 +396,7 @@ var All = []Mutant{
 		Name: "duration-from-creation", What: "the recorded duration counts from the creation of the attempt", Caught: "I14",
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
 		Command: at(func(c store.Command) store.Command {
-			set, _ := get(c.Pipeline[0], "$set").(bson.D)
+			set, _ := document.Get(c.Pipeline[0], "$set").(bson.D)
 			wrong := replaced(set, "durationMs", bson.D{{Key: "$subtract", Value: bson.A{"$$NOW", "$createdAt"}}})
 			return withPipeline(c, append([]bson.D{{{Key: "$set", Value: wrong}}}, c.Pipeline[1:]...)...)
 		}, engine.PointAttemptSucceed),
