@@ -2,18 +2,20 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 	"github.com/fencepost-sim/fencepost/sim/wire"
+	"golang.org/x/sync/errgroup"
 )
 
 // The command serve stands in for a MongoDB, so that clients of any language can be tried on the model.
@@ -21,6 +23,7 @@ import (
 const serveUsage = `  simrun serve                   a MongoDB model for any driver, until it is interrupted
       --listen HOST:PORT         where (default 127.0.0.1:27027); port 0 takes a free one
       --replica-set NAME         the name of its replica set (default rs0)
+      --members N                how many members it has, on consecutive ports (default 1)
       --standalone               a server outside of a replica set: no transactions, no change streams
       --seed N                   decides what MongoDB leaves open: the order among equals (default 0: as inserted)
 `
@@ -29,51 +32,112 @@ const serveUsage = `  simrun serve                   a MongoDB model for any dri
 const ttlPass = time.Minute
 
 func serve(args []string, out, problems io.Writer) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return serveUntil(ctx, args, out, problems)
+}
+
+func serveUntil(ctx context.Context, args []string, out, problems io.Writer) error {
+	o, err := parseServe(args)
+	if err != nil {
+		return err
+	}
+	listeners, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(o.host); o.host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		fmt.Fprintf(problems, "simrun: %s can be reached from other machines, by anybody: there are no passwords and no encryption\n", listeners[0].Addr())
+	}
+	server := wire.NewServer(wire.Options{
+		Model: o.model(), Report: func(err error) { fmt.Fprintf(problems, "simrun: %v\n", err) },
+	})
+	defer server.Close()
+	fmt.Fprintf(out, "serving the MongoDB model on %s\n", o.connectionString(listeners))
+	var running errgroup.Group
+	running.Go(func() error { expire(ctx, server); return nil })
+	for member, listener := range listeners {
+		running.Go(func() error { return server.ServeMember(ctx, listener, member) })
+	}
+	return running.Wait()
+}
+
+// serveOptions is what the command line of serve says.
+type serveOptions struct {
+	host, name string
+	port       int
+	members    int
+	standalone bool
+	seed       uint64
+}
+
+func parseServe(args []string) (o serveOptions, err error) {
 	flags := flag.NewFlagSet("simrun serve", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	listen := flags.String("listen", "127.0.0.1:27027", "")
-	name := flags.String("replica-set", "rs0", "")
-	standalone := flags.Bool("standalone", false, "")
-	seed := flags.Uint64("seed", 0, "")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(out, usage)
-		return err
+	flags.StringVar(&o.name, "replica-set", "rs0", "")
+	flags.IntVar(&o.members, "members", 1, "")
+	flags.BoolVar(&o.standalone, "standalone", false, "")
+	flags.Uint64Var(&o.seed, "seed", 0, "")
+	if err := flags.Parse(args); err != nil {
+		return o, fmt.Errorf("%w: serve: %w", errUsage, withAllowed(err, flags))
+	}
+	host, port, err := net.SplitHostPort(*listen)
+	if err == nil {
+		o.host = host
+		o.port, err = strconv.Atoi(port)
+	}
+	switch {
 	case err != nil:
-		return fmt.Errorf("%w: serve: %w", errUsage, withAllowed(err, flags))
+		return o, fmt.Errorf("%w: --listen %q is not HOST:PORT: %w", errUsage, *listen, err)
 	case flags.NArg() > 0:
-		return fmt.Errorf("%w: serve takes no arguments; got %q", errUsage, flags.Args())
-	case *name == "":
-		return fmt.Errorf("%w: --replica-set is empty; leave it out, or use --standalone", errUsage)
+		return o, fmt.Errorf("%w: serve takes no arguments; got %q", errUsage, flags.Args())
+	case o.name == "":
+		return o, fmt.Errorf("%w: --replica-set is empty; leave it out, or use --standalone", errUsage)
+	case o.members < 1 || o.members > 7:
+		return o, fmt.Errorf("%w: --members is %d; allowed: 1 to 7", errUsage, o.members)
+	case o.standalone && o.members > 1:
+		return o, fmt.Errorf("%w: --standalone goes with one member; got --members %d", errUsage, o.members)
 	}
-	host, _, err := net.SplitHostPort(*listen)
-	if err != nil {
-		return fmt.Errorf("%w: --listen %q is not HOST:PORT: %w", errUsage, *listen, err)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *listen)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		fmt.Fprintf(problems, "simrun: %s can be reached from other machines, by anybody: there are no passwords and no encryption\n", listener.Addr())
-	}
-	server := wire.NewServer(wire.Options{
-		Model:  mongosim.New(mongosim.Options{Seed: *seed, Standalone: *standalone, Name: *name}),
-		Report: func(err error) { fmt.Fprintf(problems, "simrun: %v\n", err) },
-	})
-	defer server.Close()
-	go expire(ctx, server)
-	fmt.Fprintf(out, "serving the MongoDB model on %s\n", connectionString(listener.Addr().String(), *name, *standalone))
-	return server.Serve(ctx, listener)
+	return o, nil
 }
 
-func connectionString(address, name string, standalone bool) string {
-	if standalone {
-		return "mongodb://" + address + "/?directConnection=true"
+// open listens for each member: on the port that was asked for and on those after it, or on free ones.
+func (o *serveOptions) open(ctx context.Context) (listeners []net.Listener, err error) {
+	for member := range o.members {
+		port := o.port
+		if port != 0 {
+			port += member
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.host, strconv.Itoa(port)))
+		if err != nil {
+			for _, opened := range listeners {
+				_ = opened.Close()
+			}
+			return nil, fmt.Errorf("listen: %w", err)
+		}
+		listeners = append(listeners, listener)
 	}
-	return "mongodb://" + address + "/?replicaSet=" + name
+	return listeners, nil
+}
+
+func (o *serveOptions) model() *mongosim.Server {
+	options := mongosim.Options{Seed: o.seed, Standalone: o.standalone, Name: o.name}
+	if o.standalone {
+		return mongosim.New(options)
+	}
+	return mongosim.NewReplicaSet(options, o.members).Members()[0]
+}
+
+func (o *serveOptions) connectionString(listeners []net.Listener) string {
+	var hosts []string
+	for _, listener := range listeners {
+		hosts = append(hosts, listener.Addr().String())
+	}
+	if o.standalone {
+		return "mongodb://" + hosts[0] + "/?directConnection=true"
+	}
+	return "mongodb://" + strings.Join(hosts, ",") + "/?replicaSet=" + o.name
 }
 
 // expire lets documents expire until ctx is done.

@@ -174,14 +174,12 @@ func (s *Server) Rename(caller Caller, database, name, toDatabase, to string, dr
 		if err := s.busy(c); err != nil {
 			return err
 		}
-		if target := s.catalog.lookup(toDatabase, to); target != nil {
-			if !dropTarget {
-				return refuse(codeNamespaceExists, "target namespace exists")
-			}
-			s.drop(target)
+		target := s.catalog.lookup(toDatabase, to)
+		if target != nil && !dropTarget {
+			return refuse(codeNamespaceExists, "target namespace exists")
 		}
 		s.catalog.rename(c, toDatabase, to)
-		s.log(Entry{Operation: Rename, Database: database, Collection: name, Detail: &Detail{Database: toDatabase, Collection: to}})
+		s.log(Entry{Operation: Rename, Database: database, Collection: name, Detail: &Detail{Database: toDatabase, Collection: to, Replaced: target != nil}})
 		return nil
 	})
 }

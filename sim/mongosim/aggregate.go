@@ -16,6 +16,7 @@ type Aggregation struct {
 	Let        bson.D
 	Hint       string
 	HintKeys   bson.D
+	Session    string // for $listLocalSessions
 }
 
 // step is a stage of an aggregation: it turns all documents into others.
@@ -25,6 +26,7 @@ type step func(r *aggregation, in []bson.D) ([]bson.D, error)
 type aggregation struct {
 	server   *Server
 	database string
+	session  string
 	at       *moment
 }
 
@@ -61,7 +63,7 @@ func (s *Server) aggregate(database string, a Aggregation, stages []bson.D) ([]b
 		return nil, err
 	}
 	at := *q.at // $lookup runs queries of its own
-	r := &aggregation{server: s, database: database, at: &at}
+	r := &aggregation{server: s, database: database, session: a.Session, at: &at}
 	steps, err := parseSteps(rest, a.Collection == "")
 	if err != nil {
 		return nil, err
@@ -154,7 +156,7 @@ func init() { // the table refers to functions that refer to it
 		"$match": parseMatch, "$sort": parseSortStep, "$limit": parseLimit, "$skip": parseSkip,
 		"$count": parseCount, "$group": parseGroup, "$sortByCount": parseSortByCount, "$unwind": parseUnwind,
 		"$lookup": parseLookup, "$facet": parseFacet, "$out": parseOut, "$merge": parseMerge,
-		"$documents": parseDocuments, "$currentOp": parseNothing, "$listLocalSessions": parseNothing,
+		"$documents": parseDocuments, "$currentOp": parseNothing, "$listLocalSessions": parseSessions,
 	}
 }
 
@@ -340,4 +342,17 @@ func parseDocuments(_ string, value any) (step, error) {
 // parseNothing is for stages about what a server is busy with: the model runs one command at a time, and is never busy.
 func parseNothing(string, any) (step, error) {
 	return func(*aggregation, []bson.D) ([]bson.D, error) { return []bson.D{}, nil }, nil
+}
+
+// parseSessions is for $listLocalSessions, of which the model knows the caller's.
+func parseSessions(string, any) (step, error) {
+	return func(r *aggregation, _ []bson.D) ([]bson.D, error) {
+		if r.session == "" {
+			return []bson.D{}, nil
+		}
+		return []bson.D{{
+			{Key: "_id", Value: bson.D{{Key: "id", Value: bson.Binary{Subtype: bson.TypeBinaryUUID, Data: []byte(r.session)}}}},
+			{Key: "lastUse", Value: r.at.now},
+		}}, nil
+	}, nil
 }

@@ -126,7 +126,12 @@ func (st *Stream) operation(e *Entry) any {
 		}
 		return bson.D{{Key: "indexes", Value: list}}
 	case Rename:
-		return bson.D{{Key: "to", Value: namespace(e.Detail.Database, e.Detail.Collection)}}
+		description := bson.D{{Key: "to", Value: namespace(e.Detail.Database, e.Detail.Collection)}}
+		if e.Detail.Replaced {
+			target := Entry{Time: e.Time, Database: e.Detail.Database, Collection: e.Detail.Collection}
+			description = append(description, bson.E{Key: "dropTarget", Value: st.server.uuid(&target)})
+		}
+		return description
 	case Modify:
 		if len(e.Detail.Indexes) > 0 {
 			return bson.D{{Key: "index", Value: describe(e.Detail.Indexes[0])}}
@@ -232,7 +237,7 @@ func (d *difference) values(path []any, before, after any) {
 func (d *difference) arrays(path []any, before, after bson.A) bool {
 	same := 0
 	for i := range min(len(before), len(after)) {
-		if identical(before[i], after[i]) {
+		if identical(before[i], after[i]) || classOf(before[i]) == classObject && classOf(after[i]) == classObject {
 			same++
 		}
 	}

@@ -75,11 +75,13 @@ func init() { // the table refers to functions that refer to it
 		f.name = name
 	}
 	namedArguments = map[string]func(string, any) (expression, error){
-		"$cond":   parseCond,
-		"$switch": parseSwitch,
-		"$let":    parseLet,
-		"$map":    parseMap,
-		"$filter": parseFilterExpression,
+		"$cond":     parseCond,
+		"$switch":   parseSwitch,
+		"$let":      parseLet,
+		"$map":      parseMap,
+		"$filter":   parseFilterExpression,
+		"$getField": parseGetField, "$setField": parseSetField, "$unsetField": parseSetField,
+		"$rand": parseRand,
 	}
 }
 
@@ -88,12 +90,12 @@ var refusedExpressions = func() map[string]bool {
 	names := "$accumulator $acos $acosh $allElementsTrue $anyElementTrue $arrayToObject $asin $asinh $atan $atan2 $atanh $avg " +
 		"$binarySize $bitAnd $bitNot $bitOr $bitXor $bsonSize $convert $cos $cosh $dateAdd $dateDiff $dateFromParts $dateFromString " +
 		"$dateSubtract $dateToParts $dateToString $dateTrunc $dayOfMonth $dayOfWeek $dayOfYear $degreesToRadians $exp $firstN " +
-		"$function $getField $hour $indexOfArray $indexOfBytes $indexOfCP $isoDayOfWeek $isoWeek $isoWeekYear $lastN $ln $log " +
-		"$log10 $ltrim $maxN $median $meta $millisecond $minN $minute $month $objectToArray $percentile $pow $radiansToDegrees $rand " +
+		"$function $hour $indexOfArray $indexOfBytes $indexOfCP $isoDayOfWeek $isoWeek $isoWeekYear $lastN $ln $log " +
+		"$log10 $ltrim $maxN $median $meta $millisecond $minN $minute $month $objectToArray $percentile $pow $radiansToDegrees " +
 		"$range $reduce $regexFind $regexFindAll $regexMatch $replaceAll $replaceOne $reverseArray $round $rtrim $sampleRate $second " +
-		"$setDifference $setEquals $setField $setIntersection $setIsSubset $setUnion $sin $sinh $slice $sortArray $split $sqrt " +
+		"$setDifference $setEquals $setIntersection $setIsSubset $setUnion $sin $sinh $slice $sortArray $split $sqrt " +
 		"$stdDevPop $stdDevSamp $strLenBytes $strLenCP $strcasecmp $substr $substrBytes $substrCP $sum $tan $tanh $toDecimal " +
-		"$toHashedIndexKey $toObjectId $toUUID $trim $tsIncrement $tsSecond $unsetField $week $year $zip"
+		"$toHashedIndexKey $toObjectId $toUUID $trim $tsIncrement $tsSecond $week $year $zip"
 	table := map[string]bool{}
 	for _, name := range strings.Fields(names) {
 		table[name] = true

@@ -358,7 +358,7 @@ func (m *merging) one(s *Server, c *collection, existing *record, d bson.D) erro
 	case "keepExisting":
 		return nil
 	case "fail":
-		return refuse(codeDuplicateKey, "$merge found a document that exists: _id: %s", format(d[0].Value))
+		return c.duplicate(c.indexes[0], d, keyOf(get(d, "_id")))
 	case "merge":
 		merged, err := evaluateMergeObjects("$merge", []any{existing.document, d})
 		if err != nil {

@@ -13,6 +13,7 @@ type moment struct {
 	clusterTime bson.Timestamp // $$CLUSTER_TIME
 	replicated  bool           // standalones have no $$CLUSTER_TIME
 
+	draws     uint64 // numbers that $rand has given, from the server's seed and time on
 	variables *scope // of the command's let; nil without
 
 	scope scope // of the expression that is being evaluated

@@ -110,7 +110,7 @@ func TestMalformedFiltersAreRefusedAlsoWithoutDocuments(t *testing.T) {
 		{doc("$expr", doc("$eq", a{1})), 16020},
 		{doc("$expr", "$$nothing"), 17276},
 		{doc("$where", "true"), codeNotImplemented},
-		{doc("$expr", doc("$eq", a{doc("$rand", doc()), 1})), codeNotImplemented},
+		{doc("$expr", doc("$eq", a{doc("$convert", doc()), 1})), codeNotImplemented},
 	} {
 		if row.code == 17276 {
 			insert(t, s, doc("_id", 1)) // a variable is looked up when it is evaluated

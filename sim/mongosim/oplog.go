@@ -50,6 +50,7 @@ type Detail struct {
 	Indexes              []store.Index // that were created, dropped, or changed
 	Settings             settings      // that the collection has now
 	Database, Collection string        // Rename: the new name
+	Replaced             bool          // Rename: another collection had that name
 }
 
 // log records a write that has been carried out: in the oplog, or in the transaction that it belongs to.

@@ -87,6 +87,7 @@ func (s *Server) tick() bson.Timestamp {
 
 func (s *Server) moment() *moment {
 	s.at = moment{now: bson.NewDateTimeFromTime(s.now), clusterTime: s.clusterTime, replicated: !s.options.Standalone, stack: s.at.stack}
+	s.at.draws = s.options.Seed ^ uint64(s.at.now)<<20 ^ uint64(len(s.oplog))
 	return &s.at
 }
 

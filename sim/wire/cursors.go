@@ -75,13 +75,6 @@ func (r *request) cursorReply(id int64, namespace, batchName string, batch bson.
 	return bson.D{{Key: "cursor", Value: reply}}
 }
 
-// wholeCursor is a cursor that is exhausted with its first batch.
-func wholeCursor(namespace string, documents []bson.D) bson.D {
-	return bson.D{{Key: "cursor", Value: bson.D{
-		{Key: "id", Value: int64(0)}, {Key: "ns", Value: namespace}, {Key: "firstBatch", Value: documents},
-	}}}
-}
-
 func (r *request) getMore() (bson.D, error) {
 	r.need("collection")
 	id := r.number64("getMore")
@@ -134,7 +127,6 @@ func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D,
 		}
 		return r.cursorReply(id, namespace, "nextBatch", batch, nil), false, nil, nil
 	}
-	r.stream = true
 	batch, ended, err := c.events(size)
 	if err != nil || ended {
 		delete(r.cursors, id)

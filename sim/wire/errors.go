@@ -79,16 +79,19 @@ const (
 	labelRetryable   = store.LabelRetryableWrite
 	labelResumable   = store.LabelResumableChangeStream
 	labelTransient   = store.LabelTransientTransaction
+	labelUnresumable = "NonResumableChangeStreamError"
 	labelNothingDone = "NoWritesPerformed"
 )
 
 // Classes of codes. Source: the categories in src/mongo/base/error_codes.yml.
 var (
-	retriable  = []int32{6, 7, 89, 91, 134, 189, 262, 358, 384, 402, 406, 407, 412, 9001, 10107, 11600, 11602, 13435, 13436}
-	transients = []int32{24, 91, 112, 189, 239, 246, 250, 251, 267, 272, 6, 7, 89, 9001, 10107, 11600, 11602, 13435, 13436}
-	resumables = []int32{
+	retriable = []int32{6, 7, 89, 91, 134, 189, 262, 358, 384, 402, 406, 407, 412, 9001, 10107, 11600, 11602, 13435, 13436}
+	// conflicts are the errors that another try of the whole transaction can be without.
+	conflicts = []int32{24, 112, 150, 239, 246, 249, 250, 267, 272, 13388}
+	resumable = []int32{
 		6, 7, 63, 89, 91, 133, 134, 150, 189, 234, 262, 9001, 10107, 11600, 11602, 13388, 13435, 13436,
 	}
+	unresumable = []int32{280, 286}
 	// roles are the errors of a server that is not what the client takes it for.
 	roles = []int32{91, 189, 10107, 11600, 11602, 13435, 13436}
 )
@@ -96,22 +99,27 @@ var (
 // labels are what a server would put on an error with the code. Source: src/mongo/db/error_labels.cpp.
 func (r *request) labels(code int32) (labels []string) {
 	ends := r.name == "commitTransaction" || r.name == "abortTransaction"
-	if r.transaction && r.name != "commitTransaction" && slices.Contains(transients, code) {
+	if r.transaction && (slices.Contains(conflicts, code) || code == codeNoSuchTransaction || !ends && slices.Contains(retriable, code)) {
 		labels = append(labels, labelTransient)
 	}
-	if r.transaction && r.name == "commitTransaction" && (code == codeNoSuchTransaction) {
-		labels = append(labels, labelTransient)
-	}
-	if r.numbered && (!r.transaction || ends) && slices.Contains(retriable, code) {
+	if r.retries() && slices.Contains(retriable, code) {
 		labels = append(labels, labelRetryable)
 		if !r.wrote {
 			labels = append(labels, labelNothingDone)
 		}
 	}
-	if r.stream && slices.Contains(resumables, code) {
+	switch {
+	case r.stream && slices.Contains(resumable, code):
 		labels = append(labels, labelResumable)
+	case r.stream && slices.Contains(unresumable, code):
+		labels = append(labels, labelUnresumable)
 	}
 	return labels
+}
+
+// retries reports whether the client may send the command a second time.
+func (r *request) retries() bool {
+	return r.numbered && (!r.transaction || r.name == "commitTransaction" || r.name == "abortTransaction")
 }
 
 // complete adds to a reply, or to an error, what all replies have.
@@ -120,6 +128,9 @@ func (r *request) complete(reply bson.D, err error, struck *failPoint) bson.D {
 	if err != nil {
 		answer := asServerError(err)
 		reply = errorReply(answer)
+		if struck != nil && struck.name == "failCommand" {
+			r.stream = false // it strikes before the server knows what the command is about
+		}
 		for _, label := range slices.Concat(answer.Labels, r.labels(answer.Code)) {
 			if !slices.Contains(labels, label) {
 				labels = append(labels, label)
@@ -135,7 +146,7 @@ func (r *request) complete(reply bson.D, err error, struck *failPoint) bson.D {
 		reply = append(slices.DeleteFunc(slices.Clone(reply), func(e bson.E) bool { return e.Key == "writeConcernError" }),
 			bson.E{Key: "writeConcernError", Value: concern})
 		if code, ok := find(concern, "code"); ok && err == nil {
-			if n, ok := code.(int32); ok && slices.Contains(retriable, n) && r.numbered {
+			if n, ok := code.(int32); ok && slices.Contains(retriable, n) && r.retries() {
 				labels = append(labels, labelRetryable)
 			}
 		}

@@ -29,7 +29,7 @@ type failPoint struct {
 }
 
 // knownFailPoints are the fail points that can be set.
-var knownFailPoints = []string{"failCommand", "failGetMoreAfterCursorCheckout", "maxTimeAlwaysTimeOut", "maxTimeNeverTimeOut"}
+var knownFailPoints = []string{"failCommand", "onPrimaryTransactionalWrite", "failGetMoreAfterCursorCheckout", "maxTimeAlwaysTimeOut", "maxTimeNeverTimeOut"}
 
 func (r *request) configureFailPoint() (bson.D, error) {
 	f := &failPoint{name: r.text(r.name), times: -1}
@@ -80,7 +80,7 @@ func (f *failPoint) readData(data bson.D) error {
 	a := arguments{document: data}
 	known := []string{
 		"failCommands", "closeConnection", "errorCode", "errorLabels", "errorExtraInfo", "writeConcernError", "blockConnection", "blockTimeMS",
-		"appName", "namespace", "failInternalCommands", "threadName",
+		"appName", "namespace", "failBeforeCommitExceptionCode", "failInternalCommands", "threadName",
 	}
 	if err := a.only("data", fieldSet{known: known}); err != nil {
 		return err
@@ -92,6 +92,10 @@ func (f *failPoint) readData(data bson.D) error {
 	f.namespace, f.appName = a.text("namespace"), a.text("appName")
 	f.close, f.code, f.extra = a.flag("closeConnection"), int32(a.number64("errorCode")), a.embedded("errorExtraInfo")
 	f.concern = a.embedded("writeConcernError")
+	if f.name == "onPrimaryTransactionalWrite" {
+		f.code = int32(a.number64("failBeforeCommitExceptionCode"))
+		f.close = !has(data, "closeConnection") || f.close
+	}
 	if has(data, "errorLabels") {
 		f.labels = []string{}
 		for _, label := range a.array("errorLabels") {
@@ -115,8 +119,18 @@ func (f *failPoint) readData(data bson.D) error {
 func (r *request) strike() *failPoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, f := range r.failPoints {
-		if !f.concerns(r) {
+	return r.next(func(f *failPoint) bool { return f.concerns(r) })
+}
+
+// strikeWrite returns the fail point that concerns a retryable write that is about to be committed. The caller holds the lock.
+func (r *request) strikeWrite() *failPoint {
+	return r.next(func(f *failPoint) bool { return f.name == "onPrimaryTransactionalWrite" })
+}
+
+// next counts the first fail point that concerns something, and returns it if it strikes. The caller holds the lock.
+func (s *Server) next(concerns func(*failPoint) bool) *failPoint {
+	for _, f := range s.failPoints {
+		if !concerns(f) {
 			continue
 		}
 		if f.skip > 0 {

@@ -81,7 +81,11 @@ func (r *request) distinct() (bson.D, error) {
 		values, err = r.model.Distinct(r.caller(), r.database, field, q)
 		return err
 	})
-	return bson.D{{Key: "values", Value: values}}, err
+	reply := bson.D{{Key: "values", Value: values}}
+	if r.read.snapshot {
+		reply = append(reply, bson.E{Key: "atClusterTime", Value: r.read.at})
+	}
+	return reply, err
 }
 
 // aggregate runs a pipeline, or opens a change stream.
@@ -94,21 +98,24 @@ func (r *request) aggregate() (bson.D, error) {
 	r.fail(options.only("cursor", fieldSet{known: []string{"batchSize"}}))
 	size := options.batchSize(firstBatch)
 	r.fail(options.err)
-	if len(pipeline) > 0 && len(pipeline[0]) > 0 && r.err == nil {
-		switch pipeline[0][0].Key {
-		case "$changeStream":
-			return r.openStream(pipeline, size)
-		case "$listSearchIndexes":
-			return r.searchIndex()
-		}
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case r.stream:
+		return r.openStream(pipeline, size)
+	case len(pipeline) > 0 && len(pipeline[0]) > 0 && pipeline[0][0].Key == "$listSearchIndexes":
+		return r.searchIndex()
 	}
-	a := mongosim.Aggregation{Collection: r.target(), Pipeline: pipeline, Let: r.embedded("let")}
+	a := mongosim.Aggregation{Collection: r.target(), Pipeline: pipeline, Let: r.embedded("let"), Session: r.session}
 	a.Hint, a.HintKeys = r.index("hint")
 	if r.transaction && mongosim.Writes(pipeline) {
 		r.fail(refuse(codeNotInTransaction, "%s cannot be used in a transaction", pipeline[len(pipeline)-1][0].Key))
 	}
 	if mongosim.Writes(pipeline) && r.read.level == "linearizable" {
 		r.fail(refuse(codeInvalidOptions, "%s cannot be used with a 'linearizable' read concern level", pipeline[len(pipeline)-1][0].Key))
+	}
+	if mongosim.Writes(pipeline) {
+		r.goToPrimary()
 	}
 	var documents []bson.D
 	err := r.locked(func() (err error) {
@@ -122,6 +129,17 @@ func (r *request) aggregate() (bson.D, error) {
 		a.Collection = "$cmd.aggregate"
 	}
 	return r.firstBatch(a.Collection, documents, size, false), nil
+}
+
+// goToPrimary lets the primary run a pipeline that writes. (A secondary of MongoDB reads itself, and has the primary write.)
+func (r *request) goToPrimary() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if set := r.model.Set(); set != nil && !r.model.IsPrimary() && r.secondaryOK() {
+		if leader := set.Primary(); leader != nil {
+			r.model = leader
+		}
+	}
 }
 
 // target is the collection of an aggregation, or empty for one on the database.

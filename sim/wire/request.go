@@ -112,6 +112,7 @@ func (r *request) prepare() error {
 	}
 	r.readSession()
 	r.readConcerns()
+	r.stream = r.isAboutStream()
 	if r.err == nil && command.admin && r.database != "admin" {
 		r.err = refuse(codeUnauthorized, "%s may only be run against the admin database.", r.name)
 	}
@@ -213,6 +214,21 @@ func (r *request) wait(changed <-chan struct{}) error {
 	case <-r.life.Done():
 		return refuse(codeInterruptedAtShutdown, "interrupted at shutdown")
 	}
+}
+
+// isAboutStream reports whether the command opens or reads a change stream, which decides the labels of its errors.
+func (r *request) isAboutStream() bool {
+	switch r.name {
+	case "aggregate":
+		pipeline := r.documents("pipeline")
+		return len(pipeline) > 0 && len(pipeline[0]) > 0 && pipeline[0][0].Key == "$changeStream"
+	case "getMore":
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		c := r.cursors[r.number64(r.name)]
+		return c != nil && c.stream != nil
+	}
+	return false
 }
 
 // collection is the name that the command's first field carries.

@@ -11,7 +11,6 @@ import (
 
 // openStream opens a change stream on a collection, a database, or everything. Source: manual, "$changeStream".
 func (r *request) openStream(pipeline []bson.D, size int) (bson.D, error) {
-	r.stream = true
 	options := arguments{document: (&arguments{document: pipeline[0]}).embedded("$changeStream")}
 	if err := options.only("$changeStream", fieldSet{known: []string{
 		"resumeAfter", "startAfter", "startAtOperationTime", "fullDocument", "fullDocumentBeforeChange", "allChangesForCluster", "showExpandedEvents",

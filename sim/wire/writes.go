@@ -30,10 +30,26 @@ func (r *request) statement(place int, database string, q *mongosim.Request) (ou
 				return err
 			}
 		}
-		outcome, err = r.model.Execute(caller, database, q)
+		struck := r.strikeNumbered(retryable)
+		switch {
+		case struck != nil && struck.code != 0 && struck.close:
+			return errHangUp
+		case struck != nil && struck.code != 0:
+			return &wholeError{struck.error()}
+		}
+		if outcome, err = r.model.Execute(caller, database, q); err == nil && struck != nil && struck.close {
+			return errHangUp
+		}
 		return err
 	})
 	return outcome, repeated, err
+}
+
+func (r *request) strikeNumbered(retryable bool) *failPoint {
+	if !retryable {
+		return nil
+	}
+	return r.strikeWrite()
 }
 
 // wholeError is about a command, whatever its code.
