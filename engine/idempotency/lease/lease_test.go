@@ -268,18 +268,18 @@ func TestWrongOptionsOfALeaseAreRefused(t *testing.T) {
 
 func TestR50ARealRedisKeepsTheLease(t *testing.T) {
 	client := testserver.RedisClient(t, testserver.Redis(t))
-	s, err := lease.New(client, "job", lease.Options{TTL: 100 * time.Millisecond, Host: host.New(host.Options{})})
+	s, err := lease.New(client, "job", lease.Options{TTL: 400 * time.Millisecond, Host: host.New(host.Options{})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var last uint64
-	for range 3 {
+	for range 2 {
 		err := s.Do(t.Context(), func(ctx context.Context, fence uint64) error {
 			if fence <= last {
 				t.Errorf("fence %d after %d", fence, last)
 			}
 			last = fence
-			testserver.Pass(t, client, 300*time.Millisecond) // three times the TTL
+			testserver.Pass(t, client, 900*time.Millisecond) // more than twice the TTL
 			if _, err := s.Acquire(ctx); !errors.Is(err, lease.ErrHeld) {
 				t.Errorf("a second holder: %v", err)
 			}
@@ -294,7 +294,7 @@ func TestR50ARealRedisKeepsTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	die()
-	testserver.Pass(t, client, 110*time.Millisecond)
+	testserver.Pass(t, client, 410*time.Millisecond)
 	release(t, acquire(t, s))
 }
 
