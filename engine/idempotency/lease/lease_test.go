@@ -139,6 +139,7 @@ func TestR50TheLeaseIsRenewedAtHalfItsTimeAndOneFailureIsBorne(t *testing.T) {
 		}
 		h := acquire(t, single(t, p))
 		time.Sleep(ttl + time.Second)
+		synctest.Wait()
 		if h.Context().Err() != nil {
 			t.Errorf("one lost renewal stopped the work: %v", context.Cause(h.Context()))
 		}
