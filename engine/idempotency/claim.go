@@ -27,8 +27,14 @@ type Execution struct {
 	guard    *Guard
 	claim    Claim
 	takeover bool
-	context  context.Context
+	caller   context.Context // of Begin, then of Complete or Release, without its end
+	context  claimContext
 	cancel   context.CancelCauseFunc
+
+	fingerprint Fingerprint // of the request, then to store
+	result      Result      // to store
+	found       ClaimResult
+	err         error // of the last step
 
 	begun    time.Duration // on the host's monotonic clock, as all below
 	deadline time.Duration // until when this process may act on the claim
@@ -48,64 +54,85 @@ const (
 // *InFlightError, ErrBodyMismatch, ErrOutcomeUnknown, ErrCompensated, or ErrUnavailable.
 //
 // It is for adapters; Do and its siblings call it for everybody else.
-func (g *Guard) Begin(ctx context.Context, op Op) (execution *Execution, stored *Stored, err error) {
-	g.host.Enter(func() { execution, stored, err = g.begin(ctx, op) })
-	return execution, stored, err
-}
-
-func (g *Guard) begin(ctx context.Context, op Op) (*Execution, *Stored, error) {
+func (g *Guard) Begin(ctx context.Context, op Op) (*Execution, *Stored, error) {
 	if op.Key == "" {
 		return nil, nil, &ConfigurationError{"Op.Key", op.Key, "a key that is not empty"}
 	}
-	if g.closing {
-		return nil, nil, ErrClosed
+	x := &Execution{guard: g, claim: Claim{Key: op.Key}, caller: ctx, fingerprint: op.Fingerprint}
+	g.host.Enter(x.begin)
+	switch {
+	case x.err != nil:
+		return nil, nil, x.err
+	case x.found.State == Replay:
+		return nil, &Stored{x.found.Fingerprint, x.found.Result}, nil
 	}
-	asked := g.host.Monotonic()
-	claim := Claim{Key: op.Key, Token: g.newToken()}
-	found, err := g.claim(ctx, claim, op.Fingerprint)
-	if err != nil {
-		g.stats.Unavailable++
-		return nil, nil, unavailable(err)
-	}
-	switch found.State {
-	case Claimed, Takeover:
-		claim.Fence = found.Fence
-		return g.hold(ctx, claim, found.State == Takeover, asked), nil, nil
-	case Replay:
-		g.stats.Replayed++
-		return nil, &Stored{found.Fingerprint, found.Result}, nil
-	case InFlight:
-		g.stats.InFlight++
-		return nil, nil, &InFlightError{RetryAfter: found.LeaseLeft}
-	case Mismatch:
-		g.stats.Mismatched++
-		return nil, nil, ErrBodyMismatch
-	case Pinned:
-		return nil, nil, ErrOutcomeUnknown
-	case Tombstoned:
-		return nil, nil, ErrCompensated
-	}
-	return nil, nil, fmt.Errorf("%w: the store answered a claim with state %d", ErrUnavailable, found.State)
+	return x, nil, nil
 }
 
-// claim asks for the key. If the answer does not come the key may be held in our name all the same, so one attempt is made
+// begin claims the key, and holds it or sets err.
+func (x *Execution) begin() {
+	g := x.guard
+	if g.closing {
+		x.err = ErrClosed
+		return
+	}
+	x.claim.Token = g.newToken()
+	x.begun = g.host.Monotonic()
+	g.host.GiveWay(x.sendClaim)
+	if x.err != nil {
+		g.stats.Unavailable++
+		x.err = unavailable(x.err)
+		return
+	}
+	switch x.found.State {
+	case Claimed, Takeover:
+		x.claim.Fence, x.takeover = x.found.Fence, x.found.State == Takeover
+		x.hold()
+	case Replay:
+		g.stats.Replayed++
+	case InFlight:
+		g.stats.InFlight++
+		x.err = &InFlightError{RetryAfter: x.found.LeaseLeft}
+	case Mismatch:
+		g.stats.Mismatched++
+		x.err = ErrBodyMismatch
+	case Pinned:
+		x.err = ErrOutcomeUnknown
+	case Tombstoned:
+		x.err = ErrCompensated
+	default:
+		x.err = fmt.Errorf("%w: the store answered a claim with state %d", ErrUnavailable, x.found.State)
+	}
+}
+
+// sendClaim asks for the key. If the answer does not come the key may be held in our name all the same, so one attempt is made
 // to give it back; if that fails too, the lease bounds the damage.
-func (g *Guard) claim(ctx context.Context, claim Claim, fingerprint Fingerprint) (found ClaimResult, err error) {
-	err = g.ask(func() error {
-		found, err = g.config.Store.Claim(ctx, claim.Key, ClaimRequest{
-			Token: claim.Token, Lease: g.config.Lease, TTL: g.config.TTL,
-			Fingerprint: fingerprint, Pin: g.config.Stale == Pin,
-		})
-		var refused *VersionError
-		if err != nil && !errors.As(err, &refused) {
-			_ = g.config.Store.Release(context.WithoutCancel(ctx), claim)
-		}
-		return err
+func (x *Execution) sendClaim() {
+	config := &x.guard.config
+	x.found, x.err = config.Store.Claim(x.caller, x.claim.Key, ClaimRequest{
+		Token: x.claim.Token, Lease: config.Lease, TTL: config.TTL, Fingerprint: x.fingerprint, Pin: config.Stale == Pin,
 	})
-	return found, err
+	var refused *VersionError
+	if x.err != nil && !errors.As(x.err, &refused) {
+		_ = config.Store.Release(context.WithoutCancel(x.caller), x.claim)
+	}
 }
 
 type claimKey struct{}
+
+// claimContext is the context of a guarded function: it carries the execution.
+type claimContext struct {
+	context.Context
+	execution *Execution
+}
+
+// Value implements context.Context.
+func (c *claimContext) Value(key any) any {
+	if key == (claimKey{}) {
+		return c.execution
+	}
+	return c.Context.Value(key)
+}
 
 // ClaimFromContext returns the claim under which the function with this context runs. Its Key, or its Fence, is for the
 // receivers of side effects.
@@ -118,14 +145,13 @@ func ClaimFromContext(ctx context.Context) (Claim, bool) {
 }
 
 // hold begins to renew the claim. The lease is measured from the moment before it was asked for.
-func (g *Guard) hold(ctx context.Context, claim Claim, takeover bool, asked time.Duration) *Execution {
-	x := &Execution{
-		guard: g, claim: claim, takeover: takeover,
-		begun: asked, deadline: asked + g.config.Lease, next: asked + g.config.Lease/renewals,
-	}
-	x.context, x.cancel = context.WithCancelCause(context.WithValue(ctx, claimKey{}, x))
+func (x *Execution) hold() {
+	g := x.guard
+	x.deadline, x.next = x.begun+g.config.Lease, x.begun+g.config.Lease/renewals
+	x.context.execution = x
+	x.context.Context, x.cancel = context.WithCancelCause(x.caller)
 	g.stats.Claimed++
-	if takeover {
+	if x.takeover {
 		g.stats.TakenOver++
 	}
 	g.held = append(g.held, x)
@@ -133,12 +159,11 @@ func (g *Guard) hold(ctx context.Context, claim Claim, takeover bool, asked time
 		g.watching = true
 		g.host.Go("idempotency watch", g.watch)
 	}
-	return x
 }
 
 // Context is for the guarded function. It carries the claim, and is cancelled with ErrLostClaim as its cause before
 // somebody else can take the claim over.
-func (x *Execution) Context() context.Context { return x.context }
+func (x *Execution) Context() context.Context { return &x.context }
 
 // Claim returns what the store confirmed.
 func (x *Execution) Claim() Claim { return x.claim }
@@ -149,58 +174,61 @@ func (x *Execution) Takeover() bool { return x.takeover }
 // Complete stores the result, whatever became of ctx. On ErrLostClaim somebody else has taken the key over. On any other error
 // the store did not answer several times; the claim is kept until its lease runs out, since what was done must
 // not be given free.
-func (x *Execution) Complete(ctx context.Context, fingerprint Fingerprint, result Result) (err error) {
-	g := x.guard
-	g.host.Enter(func() {
-		x.finish()
-		ctx := context.WithoutCancel(ctx)
-		err = x.settle(func() error {
-			return g.config.Store.Complete(ctx, x.claim, fingerprint, result, g.config.TTL)
-		})
-		switch {
-		case err == nil:
-			g.stats.Completed++
-		case errors.Is(err, ErrLostClaim):
-			g.stats.Lost++
-		default:
-			g.stats.Unstored++
-			err = unavailable(err)
-		}
-	})
-	return err
+func (x *Execution) Complete(ctx context.Context, fingerprint Fingerprint, result Result) error {
+	x.caller, x.fingerprint, x.result = context.WithoutCancel(ctx), fingerprint, result
+	x.guard.host.Enter(x.complete)
+	return x.err
+}
+
+func (x *Execution) complete() {
+	stats := &x.guard.stats
+	switch x.settle(x.sendComplete); {
+	case x.err == nil:
+		stats.Completed++
+	case errors.Is(x.err, ErrLostClaim):
+		stats.Lost++
+	default:
+		stats.Unstored++
+		x.err = unavailable(x.err)
+	}
+}
+
+func (x *Execution) sendComplete() {
+	x.err = x.guard.config.Store.Complete(x.caller, x.claim, x.fingerprint, x.result, x.guard.config.TTL)
 }
 
 // Release frees the key, since nothing happened that must not happen again, whatever became of ctx. It is
 // called after the guarded function has returned.
-func (x *Execution) Release(ctx context.Context) (err error) {
-	g := x.guard
-	g.host.Enter(func() {
-		x.finish()
-		ctx := context.WithoutCancel(ctx)
-		err = x.settle(func() error { return g.config.Store.Release(ctx, x.claim) })
-		if err == nil {
-			g.stats.Released++
-		}
-	})
-	return err
+func (x *Execution) Release(ctx context.Context) error {
+	x.caller = context.WithoutCancel(ctx)
+	x.guard.host.Enter(x.release)
+	return x.err
 }
 
-// settle tries a last step a few times. It can be repeated, since it carries the token.
-func (x *Execution) settle(step func() error) (err error) {
+func (x *Execution) release() {
+	if x.settle(x.sendRelease); x.err == nil {
+		x.guard.stats.Released++
+	}
+}
+
+func (x *Execution) sendRelease() { x.err = x.guard.config.Store.Release(x.caller, x.claim) }
+
+// settle ends the heartbeat and tries a last step a few times. It can be repeated, since it carries the token.
+func (x *Execution) settle(step func()) {
+	x.finish()
 	pause := outcomePause
 	for try := 1; ; try++ {
-		err = x.guard.ask(step)
-		if err == nil || errors.Is(err, ErrLostClaim) || try == outcomeTries {
+		x.guard.host.GiveWay(step)
+		if x.err == nil || errors.Is(x.err, ErrLostClaim) || try == outcomeTries {
 			break
 		}
 		_ = x.guard.host.Sleep(context.Background(), pause)
 		pause *= 2
 	}
-	if err != nil {
-		err = fmt.Errorf("key %s, fence %d: %w", x.claim.Key, x.claim.Fence, err)
-		x.guard.report(err)
+	if x.err != nil {
+		x.err = fmt.Errorf("key %s, fence %d: %w", x.claim.Key, x.claim.Fence, x.err)
+		x.guard.report(x.err)
 	}
-	return err
 }
 
 // finish ends the heartbeat, and waits for a renewal that is under way: no step follows the last one.

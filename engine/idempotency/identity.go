@@ -18,7 +18,8 @@ const (
 	PrincipalID  ContextKey = "principalId"
 )
 
-var actorKeys = [...]ContextKey{ActorID, UserID, SubjectID, Subject, MembershipID, PrincipalID}
+// actorKeys are interfaces already, so that looking costs no allocation.
+var actorKeys = [...]any{ActorID, UserID, SubjectID, Subject, MembershipID, PrincipalID}
 
 // TenantFrom returns the tenant that authentication has left in the context, or ErrTenantRequired.
 func TenantFrom(ctx context.Context) (string, error) {

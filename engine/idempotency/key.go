@@ -17,30 +17,27 @@ const domainRequest = "fencepost.idempotency.request.v1"
 // RequestDigest is the key of a request: SHA-256 over a domain label and the parts, each preceded by its length. Because of the
 // lengths, no two different lists of parts have the same pre-image.
 func RequestDigest(parts ...[]byte) Key {
-	return Key("req:" + frame(domainRequest, parts...))
+	const prefix = "req:"
+	var space [512]byte
+	sum := sha256.Sum256(preImage(space[:0], domainRequest, parts...))
+	var text [len(prefix) + 2*sha256.Size]byte
+	copy(text[:], prefix)
+	hex.Encode(text[len(prefix):], sum[:])
+	return Key(text[:])
 }
 
-// framed is RequestDigest for parts that are texts, under another domain label: keys of different kinds never meet.
+// framed is the digest of parts that are texts, under another domain label: keys of different kinds never meet.
 func framed(domain string, parts ...string) string {
 	asBytes := make([][]byte, len(parts))
 	for i, part := range parts {
 		asBytes[i] = []byte(part)
 	}
-	return frame(domain, asBytes...)
-}
-
-func frame(domain string, parts ...[]byte) string {
-	sum := sha256.Sum256(preImage(domain, parts...))
+	sum := sha256.Sum256(preImage(nil, domain, asBytes...))
 	return hex.EncodeToString(sum[:])
 }
 
-// preImage is what is hashed: it can be read back in one way only.
-func preImage(domain string, parts ...[]byte) []byte {
-	size := 8 + len(domain)
-	for _, part := range parts {
-		size += 8 + len(part)
-	}
-	image := make([]byte, 0, size)
+// preImage appends what is hashed: it can be read back in one way only.
+func preImage(image []byte, domain string, parts ...[]byte) []byte {
 	image = append(binary.BigEndian.AppendUint64(image, uint64(len(domain))), domain...)
 	for _, part := range parts {
 		image = append(binary.BigEndian.AppendUint64(image, uint64(len(part))), part...)

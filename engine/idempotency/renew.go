@@ -64,7 +64,7 @@ func (x *Execution) renew() {
 	g := x.guard
 	asked := g.host.Monotonic()
 	err := g.ask(func() error {
-		return g.config.Store.Extend(context.WithoutCancel(x.context), x.claim, g.config.Lease)
+		return g.config.Store.Extend(context.WithoutCancel(&x.context), x.claim, g.config.Lease)
 	})
 	switch {
 	case errors.Is(err, ErrLostClaim):

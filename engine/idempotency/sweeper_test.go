@@ -102,6 +102,7 @@ func TestAFailingPassIsReportedGivesItsTurnBackAndKeepsItsCursor(t *testing.T) {
 			Interval: time.Minute, IntervalJitterRatio: idempotency.Exact, BatchSize: 10,
 		}})
 		time.Sleep(90 * time.Second)
+		synctest.Wait()
 		if len(reported) != 1 || !errors.Is(reported[0], idemtest.ErrInjected) || memory.Len() != 80 {
 			t.Errorf("reported %v, %d left", reported, memory.Len())
 		}

@@ -239,6 +239,8 @@ var layers = map[string][]string{
 	"engine/idempotency/redisport/goredis":   {"engine/idempotency", "engine/idempotency/redisport"},
 	"engine/idempotency/redisstore":          {"engine/idempotency", "engine/idempotency/redisport", "engine/idempotency/redisport/goredis"},
 	"engine/idempotency/lease":               {"engine/host", "engine/idempotency", "engine/idempotency/redisport", "engine/idempotency/redisport/goredis"},
+	"engine/idempotency/httpidem":            {"engine/host", "engine/idempotency"},
+	"engine/idempotency/grpcidem":            {"engine/idempotency"},
 	"engine/idempotency/worker":              {"engine/idempotency/lease"},
 	"engine/idempotency/internal/testserver": {},
 	"sim/redissim":                           {"engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport"},

@@ -26,17 +26,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// port makes the model, which one task uses at a time, a Port for many. A call for which delay says so takes its time.
+// port makes the model, which one task uses at a time, a Port for many. A call takes as long as delay says.
 type port struct {
 	mu    sync.Mutex
 	inner *redissim.Client
-	delay func() time.Duration
+	delay time.Duration
+}
+
+// change changes the port under the eyes of those who use it.
+func (p *port) change(strike func(string) redissim.Fault, delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inner.Strike, p.delay = strike, delay
 }
 
 func (p *port) Run(ctx context.Context, calls ...redisport.Call) ([]redisport.Reply, error) {
-	if p.delay != nil {
-		time.Sleep(p.delay())
-	}
+	p.mu.Lock()
+	delay := p.delay
+	p.mu.Unlock()
+	time.Sleep(delay)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.inner.Run(ctx, calls...)
@@ -131,6 +139,7 @@ func TestR50TheLeaseIsRenewedAtHalfItsTimeAndOneFailureIsBorne(t *testing.T) {
 		}
 		h := acquire(t, single(t, p))
 		time.Sleep(ttl + time.Second)
+		synctest.Wait()
 		if h.Context().Err() != nil {
 			t.Errorf("one lost renewal stopped the work: %v", context.Cause(h.Context()))
 		}
@@ -144,9 +153,9 @@ func TestR50TheLeaseIsRenewedAtHalfItsTimeAndOneFailureIsBorne(t *testing.T) {
 func TestTheWorkIsToldBeforeAnotherCanHaveTheLease(t *testing.T) {
 	for name, cut := range map[string]func(p *port){
 		"every renewal is lost": func(p *port) {
-			p.inner.Strike = func(string) redissim.Fault { return redissim.LoseRequest }
+			p.change(func(string) redissim.Fault { return redissim.LoseRequest }, 0)
 		},
-		"every renewal hangs": func(p *port) { p.delay = func() time.Duration { return time.Minute } },
+		"every renewal hangs": func(p *port) { p.change(nil, time.Minute) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,7 +166,7 @@ func TestTheWorkIsToldBeforeAnotherCanHaveTheLease(t *testing.T) {
 				if told := time.Since(began); context.Cause(h.Context()) != lease.ErrLost || told >= ttl || told < ttl/2 {
 					t.Errorf("told after %v: %v", told, context.Cause(h.Context()))
 				}
-				p.inner.Strike, p.delay = nil, nil
+				p.change(nil, 0)
 				if err := h.Release(t.Context()); !errors.Is(err, lease.ErrLost) {
 					t.Errorf("release: %v", err)
 				}
@@ -268,18 +277,18 @@ func TestWrongOptionsOfALeaseAreRefused(t *testing.T) {
 
 func TestR50ARealRedisKeepsTheLease(t *testing.T) {
 	client := testserver.RedisClient(t, testserver.Redis(t))
-	s, err := lease.New(client, "job", lease.Options{TTL: 100 * time.Millisecond, Host: host.New(host.Options{})})
+	s, err := lease.New(client, "job", lease.Options{TTL: 400 * time.Millisecond, Host: host.New(host.Options{})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var last uint64
-	for range 3 {
+	for range 2 {
 		err := s.Do(t.Context(), func(ctx context.Context, fence uint64) error {
 			if fence <= last {
 				t.Errorf("fence %d after %d", fence, last)
 			}
 			last = fence
-			testserver.Pass(t, client, 300*time.Millisecond) // three times the TTL
+			testserver.Pass(t, client, 900*time.Millisecond) // more than twice the TTL
 			if _, err := s.Acquire(ctx); !errors.Is(err, lease.ErrHeld) {
 				t.Errorf("a second holder: %v", err)
 			}
@@ -294,7 +303,7 @@ func TestR50ARealRedisKeepsTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	die()
-	testserver.Pass(t, client, 110*time.Millisecond)
+	testserver.Pass(t, client, 410*time.Millisecond)
 	release(t, acquire(t, s))
 }
 
