@@ -67,6 +67,8 @@ const (
 	PointLeftoverEnd        store.Point = "leftover.end"
 
 	PointStreamOpen store.Point = "stream.open"
+
+	PointHistoryFind store.Point = "history.find"
 )
 
 // Step describes one step of the protocol.
@@ -139,6 +141,8 @@ var steps = []Step{
 	{PointLeftoverEnd, true, "an ended left-over attempt without a retention date"},
 
 	{Point: PointStreamOpen},
+
+	{Point: PointHistoryFind},
 }
 
 // Points returns every step at which the engine calls its Store, in the order of the protocol. The slice is the caller's.

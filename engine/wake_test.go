@@ -3,10 +3,12 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
@@ -92,4 +94,36 @@ func TestARetryDoesNotWaitForAPoll(t *testing.T) {
 			t.Errorf("started after %v, want %v", delays, want)
 		}
 	}
+}
+
+func TestAHandlerIsToldAtItsNextHeartbeatThatItsLeaseIsGone(t *testing.T) {
+	unlock := faults.Fault{
+		Kind: faults.Unlock, Process: "process", Point: sim.PointHandlerStart, Position: faults.After, Occurrence: 1,
+	}
+	w, err := sim.New(sim.Config{Limit: 5 * time.Minute, Plan: faults.Plan{Faults: []faults.Fault{unlock}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Add("process", func(ctx context.Context, p *sim.Process) error {
+		eng, err := p.Open(ctx, engine.Options{ConsumerGroup: "billing", LockTimeout: 30 * time.Second})
+		if err != nil {
+			return err
+		}
+		_, err = sim.Subscribe(ctx, p, eng, orders, engine.SubscribeOptions{}, func(ctx context.Context, event engine.Event[int]) error {
+			return sim.Sleep(ctx, time.Minute)
+		})
+		if err == nil {
+			_, err = orders.Publish(ctx, eng, 1)
+		}
+		return err
+	})
+	for _, event := range w.Run().Events {
+		if event.Kind == journal.HandlerCancelled {
+			if event.Time != 10*time.Second || !strings.Contains(event.Error, engine.ErrLeaseLost.Error()) {
+				t.Errorf("told at %v: %s; want the lost lease at the first heartbeat, after 10 s", event.Time, event.Error)
+			}
+			return
+		}
+	}
+	t.Error("the handler was not told")
 }

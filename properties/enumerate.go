@@ -59,6 +59,7 @@ func Bases() []Base {
 		{"visible late", scenarios.Workload{Replicas: 2, Publishers: 2}, faults.Plan{Faults: []faults.Fault{{
 			Kind: faults.Gap, Process: "publisher", Point: string(engine.PointPublish), Occurrence: 1, Position: faults.Before, Span: 2 * time.Second,
 		}}}},
+		{"audit", scenarios.Workload{Replicas: 2, Audit: true}, faults.Plan{}},
 		{"leftover", forgotten, lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
 		{"late discoverer", load(scenarios.TopicLoad{}), lost(faults.Stall, faults.Before, engine.PointDeliveryCreate, 40*time.Second)},
 		{"lost acknowledgement", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointAttemptSucceed, 0)},

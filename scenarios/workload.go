@@ -45,6 +45,8 @@ type Workload struct {
 	Latest bool
 	// RollAt is when worker-1 closes although the others go on, as in a rolling deployment. Default: never.
 	RollAt time.Duration
+	// Audit makes every replica read the history once after it has subscribed.
+	Audit bool
 	// StayFor is how long the processes go on after everything is delivered. Default 0.
 	StayFor time.Duration
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
@@ -155,6 +157,11 @@ func (w Workload) consume(ctx context.Context, p *sim.Process) error {
 	for _, topic := range w.Topics {
 		_, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, topic.Do.handler(eng))
 		if err != nil {
+			return err
+		}
+	}
+	if w.Audit {
+		if _, err := eng.History(ctx, engine.HistoryQuery{ConsumerGroup: w.Group}); err != nil {
 			return err
 		}
 	}
