@@ -45,6 +45,8 @@ const (
 	OldOrderLease Defect = "old-order-lease"
 	// NoUrgentLook looks back once in a poll interval, also in ordered topics.
 	NoUrgentLook Defect = "no-urgent-look"
+	// CloseLeavesOne lets Close return while one task still goes on.
+	CloseLeavesOne Defect = "close-leaves-one"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.
 	RetryAtMostOnce Defect = "retry-at-most-once"
 )

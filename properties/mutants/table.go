@@ -364,6 +364,13 @@ var All = []Mutant{
 		Defect: defect.CloseWithoutDrain,
 	},
 	{
+		Name: "close-leaves-one", What: "Close returns while one task still goes on", Caught: "I13",
+		Workload: scenarios.Workload{
+			Replicas: 1, CloseAt: 2 * time.Second, Topics: []scenarios.TopicLoad{{Do: scenarios.Work{Time: 10 * time.Second}}},
+		},
+		Defect: defect.CloseLeavesOne, Seeds: 20,
+	},
+	{
 		Name: "failure-as-success", What: "a failed attempt is recorded as a success", Caught: "I14",
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}),
 		Command: at(func(c store.Command) store.Command {
