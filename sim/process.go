@@ -237,6 +237,12 @@ func errorText(err error) string {
 	return err.Error()
 }
 
+// Go starts another task of the process, beside its main function. A panic in it ends the process.
+func (p *Process) Go(name string, run func()) {
+	h := simulatedHost{p, p.instance}
+	h.Go(name, run)
+}
+
 // Sleep lets virtual time pass in the main function of the process. It returns early with the cause when ctx is done.
 func (p *Process) Sleep(ctx context.Context, wait time.Duration) error {
 	h := simulatedHost{p, p.instance}

@@ -147,13 +147,18 @@ func (w *World) Run() *journal.Journal {
 	return w.journal
 }
 
-// expire is one pass of the TTL monitor.
+// expire runs the TTL monitor, for ever.
 func (w *World) expire() {
+	w.ExpireNow()
+	w.after(ttlInterval, w.expire)
+}
+
+// ExpireNow is one pass of the TTL monitor. It is called from inside a task.
+func (w *World) ExpireNow() {
 	if due, any := w.model.NextExpiry(); any && due.Before(w.serverNow()) {
 		w.model.ExpireTTL(w.serverNow())
 		w.recordWrites(journal.Event{})
 	}
-	w.after(ttlInterval, w.expire)
 }
 
 // serverNow is the database's wall clock.
