@@ -36,6 +36,7 @@ type platform interface {
 	background(run func(ctx context.Context))
 	// expire runs the TTL monitor now.
 	expire()
+	dropIndex(collection, name string)
 	// scale is how much slower things go than the list says, so that a busy machine does not lose leases.
 	scale() time.Duration
 }
@@ -237,6 +238,13 @@ func (v *virtual) background(run func(context.Context)) {
 	})
 }
 
+func (v *virtual) dropIndex(collection, name string) {
+	caller := mongosim.Caller{Now: time.Now()}
+	if _, err := v.world.Model().DropIndexes(caller, sim.Database, "orionjs.pulse."+collection, []string{name}, nil); err != nil {
+		panic(err)
+	}
+}
+
 func (v *virtual) scale() time.Duration { return 1 }
 
 func (v *virtual) expire() { v.world.ExpireNow() }
@@ -293,6 +301,12 @@ func (a *actual) pause(ctx context.Context, d time.Duration) error {
 
 func (a *actual) background(run func(context.Context)) {
 	a.group.Go(func() { run(context.Background()) })
+}
+
+func (a *actual) dropIndex(collection, name string) {
+	if err := a.database.Collection("orionjs.pulse."+collection).Indexes().DropOne(context.Background(), name); err != nil {
+		a.t.Error(err)
+	}
 }
 
 func (a *actual) scale() time.Duration { return 6 }

@@ -43,9 +43,11 @@ func (e *Engine) repairUndated(ctx context.Context) (more bool, err error) {
 	return full, nil
 }
 
+// mayForget tells whether the cursor has passed the event. A delivery that a Pulse replica has made does not say where its event stands:
+// it gets its date at once, as from Pulse.
 func (e *Engine) mayForget(delivery deliveryDocument) bool {
 	topic := e.topicState(delivery.topic)
-	passed := topic != nil && topic.cursor.passed(delivery.sequence, delivery.eventID)
+	passed := topic != nil && (delivery.sequence.IsZero() || topic.cursor.passed(delivery.sequence, delivery.eventID))
 	return passed || e.defects.Has(defect.DateEarly)
 }
 
