@@ -19,6 +19,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -229,7 +230,7 @@ type connection struct {
 func (c *connection) serve() error {
 	for {
 		request, err := readMessage(c.conn)
-		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) {
+		if gone(err) {
 			return nil
 		}
 		if err != nil {
@@ -253,6 +254,11 @@ func (c *connection) serve() error {
 			}
 		}
 	}
+}
+
+// gone reports whether the client just left. Some do so without a word: then the system says that the connection was reset.
+func gone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // wake lets waiting commands look again. The caller holds the lock.
