@@ -24,6 +24,7 @@ const module = "github.com/fencepost-sim/fencepost"
 // ask their Host for.
 var deterministic = []string{
 	"engine", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/lease", "engine/store", "faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "scenarios", "properties", "properties/mutants", "internal/defect", "internal/document",
+	"engine", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/lease", "engine/idempotency/pgport", "engine/idempotency/durable", "engine/store", "faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "sim/pgsim", "scenarios", "properties", "properties/mutants", "internal/defect",
 }
 
 // forbidden names what reads a clock, waits, draws, or runs beside others. A whole package is forbidden by ".".
@@ -241,6 +242,10 @@ var layers = map[string][]string{
 	"engine/idempotency/lease":               {"engine/host", "engine/idempotency", "engine/idempotency/redisport", "engine/idempotency/redisport/goredis"},
 	"engine/idempotency/httpidem":            {"engine/host", "engine/idempotency"},
 	"engine/idempotency/grpcidem":            {"engine/idempotency"},
+	"engine/idempotency/pgport":              {},
+	"engine/idempotency/durable":             {"engine/host", "engine/idempotency", "engine/idempotency/pgport"},
+	"engine/idempotency/durable/pgtest":      {"engine/host", "engine/idempotency", "engine/idempotency/durable", "engine/idempotency/pgport"},
+	"sim/pgsim":                              {"engine/host", "engine/idempotency/pgport"},
 	"engine/idempotency/worker":              {"engine/idempotency/lease"},
 	"engine/idempotency/internal/testserver": {},
 	"sim/redissim":                           {"engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport"},

@@ -80,7 +80,7 @@ func run(t testing.TB, command *exec.Cmd, ready string) {
 		_, _ = io.Copy(io.Discard, out)
 	}()
 	t.Cleanup(func() {
-		_ = command.Process.Kill()
+		_ = command.Process.Signal(os.Interrupt)
 		<-ended
 		_ = command.Wait()
 	})
