@@ -127,3 +127,40 @@ func TestAHandlerIsToldAtItsNextHeartbeatThatItsLeaseIsGone(t *testing.T) {
 	}
 	t.Error("the handler was not told")
 }
+
+func TestABrokenStreamIsOpenedAgainAfterThePollInterval(t *testing.T) {
+	broken := faults.Fault{Kind: faults.FailWatch, Process: "consumer", Occurrence: 1, Count: 1}
+	w, err := sim.New(sim.Config{Limit: time.Minute, Plan: faults.Plan{Faults: []faults.Fault{broken}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := engine.Options{ConsumerGroup: "billing", PollInterval: 7 * time.Second}
+	w.Add("consumer", func(ctx context.Context, p *sim.Process) error {
+		eng, err := p.Open(ctx, settings)
+		if err == nil {
+			_, err = sim.Subscribe(ctx, p, eng, orders, engine.SubscribeOptions{Unordered: true}, handle)
+		}
+		return err
+	})
+	w.Add("publisher", func(ctx context.Context, p *sim.Process) error {
+		eng, err := p.Open(ctx, settings)
+		for _, wait := range []time.Duration{time.Second, 7500 * time.Millisecond} { // the stream is opened at 8 s; polls are at 7 s and 14 s
+			if err == nil {
+				err = p.Sleep(ctx, wait)
+			}
+			if err == nil {
+				_, err = orders.Publish(ctx, eng, 1)
+			}
+		}
+		return err
+	})
+	var started []time.Duration
+	for _, event := range w.Run().Events {
+		if event.Kind == journal.HandlerStarted {
+			started = append(started, event.Time)
+		}
+	}
+	if len(started) != 2 || started[1] != 8500*time.Millisecond {
+		t.Errorf("the handlers started at %v; want the second at once, at 8.5s", started)
+	}
+}
