@@ -125,6 +125,9 @@ func closeLeftovers(t *testing.T, options engine.SubscribeOptions) {
 		}
 	}
 	for _, event := range j.Events {
+		if event.Kind == journal.Wrote && document.Text(event.Document, "status") == "pending" && document.Has(event.Document, "expiresAt") {
+			t.Errorf("it is pending and carries an expiry date: %v", event.Document)
+		}
 		if event.Kind == journal.HandlerStarted && (event.Key == "queued" || event.Key == "locked") {
 			t.Errorf("a handler ran for %s, whose delivery had ended", event.Key)
 		}
@@ -132,7 +135,7 @@ func closeLeftovers(t *testing.T, options engine.SubscribeOptions) {
 }
 
 func TestATornHeadBehindALongBacklogIsRepairedSoon(t *testing.T) {
-	w := scenarios.Workload{Replicas: 2, CloseAt: 3 * time.Minute, Topics: []scenarios.TopicLoad{{Events: 300, Do: scenarios.Work{Time: time.Second}}}}
+	w := scenarios.Workload{Replicas: 2, ReconcileBatch: 1, CloseAt: 3 * time.Minute, Topics: []scenarios.TopicLoad{{Events: 300, Do: scenarios.Work{Time: time.Second}}}}
 	plan := faults.Plan{Faults: []faults.Fault{{
 		Kind: faults.Crash, Process: faults.AnyProcess, Point: string(engine.PointAttemptSucceed), Position: faults.After, Occurrence: 20,
 	}}}

@@ -154,12 +154,12 @@ var All = []Scenario{
 	},
 	{
 		Name:  "failed-discovery",
-		Title: "the reply to the creation of the delivery is lost",
-		Story: "The discoverer does not know whether the delivery was created. It gives its lease back at once, and a poll interval later somebody completes " +
-			"what is there.",
+		Title: "the request that creates the delivery is lost",
+		Story: "The discoverer does not know whether the delivery was created. It gives its lease back at once, and a poll interval later somebody discovers " +
+			"the event again.",
 		Faults: []faults.Fault{{
-			Kind: faults.LoseReply, Process: faults.AnyProcess, Point: string(engine.PointDeliveryCreate),
-			Position: faults.Unanswered, Occurrence: 1,
+			Kind: faults.LoseCall, Process: faults.AnyProcess, Point: string(engine.PointDeliveryCreate),
+			Position: faults.Before, Occurrence: 1,
 		}},
 		Expect: func(v Variant) Expectation {
 			expected := once(v)
