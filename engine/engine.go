@@ -116,6 +116,7 @@ func (e *Engine) Options() Options { return e.options }
 
 func (e *Engine) start() {
 	e.work.signal, e.news, e.idle = e.host.NewSignal(), e.host.NewSignal(), e.host.NewSignal()
+	e.work.forgets = e.defects.Has(defect.TicketForgets)
 	e.task("coordinator", e.coordinate)
 	for i := range e.options.Workers {
 		e.task(fmt.Sprintf("worker-%d", i+1), e.workLoop)

@@ -13,6 +13,8 @@ type work struct {
 	known  int  // attempts that this process has made claimable, and that no worker has gone for yet
 	added  int  // how many it has made claimable so far
 	maybe  bool // there may be others: a pass has seen some, or one was found by chance
+
+	forgets bool // planted
 }
 
 // ticket lets a worker go and claim once.
@@ -50,6 +52,8 @@ func (w *work) done(t ticket, found bool) {
 	switch {
 	case found && !t.known:
 		w.suspect()
+	case !found && w.forgets:
+		w.known = 0
 	case !found:
 		w.known = min(w.known, w.added-t.added)
 	}

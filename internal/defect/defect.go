@@ -47,6 +47,8 @@ const (
 	NoUrgentLook Defect = "no-urgent-look"
 	// CloseLeavesOne lets Close return while one task still goes on.
 	CloseLeavesOne Defect = "close-leaves-one"
+	// TicketForgets takes a claim that found nothing as proof that nothing has become claimable meanwhile.
+	TicketForgets Defect = "ticket-forgets"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.
 	RetryAtMostOnce Defect = "retry-at-most-once"
 )

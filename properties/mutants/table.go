@@ -268,6 +268,13 @@ var All = []Mutant{
 		Defect: defect.SkippedForgotten, Seeds: 50,
 	},
 	{
+		Name: "ticket-forgets", What: "a claim that found nothing hides what became claimable while it was under way", Caught: "I8",
+		Workload: scenarios.Workload{Replicas: 2, Workers: 1, PollInterval: time.Minute, Topics: []scenarios.TopicLoad{
+			{Events: 6, Pause: time.Millisecond, Options: unordered},
+		}},
+		Defect: defect.TicketForgets, Seeds: 300,
+	},
+	{
 		Name: "slot-after-claim", What: "a concurrency slot is counted only after the claim was answered", Caught: "I9",
 		Workload: topics(scenarios.TopicLoad{
 			Events: 8, Do: scenarios.Work{Time: time.Second},
