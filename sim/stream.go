@@ -9,6 +9,7 @@ import (
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // What a stream fails with under the faults fail-stream and partition.
@@ -24,6 +25,7 @@ type stream struct {
 	call    call
 	model   *mongosim.Stream
 	queue   []store.Change
+	token   bson.D // of what Next has returned
 	failure error
 	reader  *task // waits in Next
 	closed  bool
@@ -46,7 +48,7 @@ func (s *simulatedStore) Watch(ctx context.Context, watch store.Watch) (store.St
 	if err != nil {
 		return nil, err
 	}
-	opened := &stream{process: s.process, call: c, model: model}
+	opened := &stream{process: s.process, call: c, model: model, token: model.Token()}
 	c.world.streams = append(c.world.streams, opened)
 	c.world.record(c.event(journal.StreamOpened))
 	return opened, nil
@@ -74,7 +76,7 @@ func (s *stream) Next(ctx context.Context) (store.Change, error) {
 		return store.Change{}, s.failure
 	}
 	change := s.queue[0]
-	s.queue = s.queue[1:]
+	s.queue, s.token = s.queue[1:], change.Token
 	w.record(journal.Event{Kind: journal.Notified, Process: s.process.index, Task: t.id, Key: changeKey(change)})
 	return change, nil
 }
@@ -85,6 +87,9 @@ func changeKey(change store.Change) string {
 	}
 	return keyText(change.Key[0].Value)
 }
+
+// Token is the resume token of what Next has returned.
+func (s *stream) Token() bson.D { return s.token }
 
 // Close ends the stream; a reader wakes up.
 func (s *stream) Close(context.Context) error {

@@ -132,6 +132,9 @@ type Stream interface {
 	// Next waits for the next change. It returns an error when the stream failed, when it was
 	// closed, or when ctx is done.
 	Next(ctx context.Context) (Change, error)
+	// Token is the resume token of what Next has returned so far; before the first change it is that of the place where the
+	// stream began. A stream that is opened after it misses nothing and repeats nothing. Only the task that calls Next may call it.
+	Token() bson.D
 	// Close releases the stream. It may be called more than once.
 	Close(ctx context.Context) error
 }

@@ -125,7 +125,10 @@ func (r *request) describe() bson.D {
 		if len(r.nodes) > 1 {
 			hosts, leader = r.hosts()
 		}
-		own = append(own, bson.E{Key: "hosts", Value: hosts}, bson.E{Key: "me", Value: me}, bson.E{Key: "topologyVersion", Value: r.version()})
+		own = append(own, bson.E{Key: "hosts", Value: hosts}, bson.E{Key: "me", Value: me})
+		if r.connection.streaming {
+			own = append(own, bson.E{Key: "topologyVersion", Value: r.version()})
+		}
 		if primary == true {
 			leader = me
 		}

@@ -136,7 +136,7 @@ func (s *Server) ServeMember(ctx context.Context, listener net.Listener, member 
 		case err != nil:
 			return fmt.Errorf("wire: accept: %w", err)
 		}
-		if err := s.start(conn, n, conn.LocalAddr().String()); err != nil {
+		if err := s.start(conn, n, conn.LocalAddr().String(), true); err != nil {
 			return nil // closed meanwhile
 		}
 	}
@@ -144,10 +144,17 @@ func (s *Server) ServeMember(ctx context.Context, listener net.Listener, member 
 
 // Dialer connects a driver to the server within the process (options.Client().SetDialer). With one member it takes every
 // address, and the server calls itself what the client calls it; with several the address says which one.
-func (s *Server) Dialer() *Dialer { return &Dialer{s} }
+func (s *Server) Dialer() *Dialer { return &Dialer{server: s} }
 
 // Dialer makes connections to a Server by net.Pipe.
-type Dialer struct{ server *Server }
+type Dialer struct {
+	// Streaming lets clients wait for changes of the topology, as they do over TCP. By default they poll: in a client that waits, a network error
+	// in its first milliseconds, which is when it happens to one in the same process, can go unnoticed until the wait is over, as can
+	// the end of the client (seen with mongo-driver v2.10.0, 10 s).
+	Streaming bool
+
+	server *Server
+}
 
 // DialContext returns the client's end of a new connection, or ErrClosed.
 func (d *Dialer) DialContext(_ context.Context, _, address string) (net.Conn, error) {
@@ -160,7 +167,7 @@ func (d *Dialer) DialContext(_ context.Context, _, address string) (net.Conn, er
 		n = d.server.nodes[i]
 	}
 	client, server := net.Pipe()
-	if err := d.server.start(server, n, address); err != nil {
+	if err := d.server.start(server, n, address, d.Streaming); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	return client, nil
@@ -191,7 +198,7 @@ func (s *Server) Close() {
 }
 
 // start serves one connection on its own goroutine. The address is what the client knows this server by.
-func (s *Server) start(conn net.Conn, n *node, address string) error {
+func (s *Server) start(conn net.Conn, n *node, address string, streaming bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -202,7 +209,7 @@ func (s *Server) start(conn net.Conn, n *node, address string) error {
 	if n.address != "" {
 		address = n.address
 	}
-	c := &connection{server: s, conn: conn, node: n, address: address, id: s.lastID.Add(1)}
+	c := &connection{server: s, conn: conn, node: n, address: address, streaming: streaming, id: s.lastID.Add(1)}
 	s.connections.Go(func() {
 		err := c.serve()
 		_ = conn.Close()
@@ -223,7 +230,9 @@ type connection struct {
 	node    *node
 	address string
 	id      int32
-	appName string // what the client called itself when it connected
+	// streaming: the client may wait for changes of the topology.
+	streaming bool
+	appName   string // what the client called itself when it connected
 }
 
 // serve answers requests until the client closes the connection (nil), or sends what cannot be answered.

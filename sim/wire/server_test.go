@@ -34,7 +34,9 @@ func newServer(t *testing.T, options mongosim.Options, report func(error)) *Serv
 
 func dial(t *testing.T, server *Server) *client {
 	t.Helper()
-	conn, err := server.Dialer().DialContext(t.Context(), "tcp", "model.test:27017")
+	dialer := server.Dialer()
+	dialer.Streaming = true
+	conn, err := dialer.DialContext(t.Context(), "tcp", "model.test:27017")
 	if err != nil {
 		t.Fatal(err)
 	}

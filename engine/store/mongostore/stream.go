@@ -22,6 +22,7 @@ var ErrStreamEnded = errors.New("the server ended the change stream")
 // Whoever wants to go on opens a new stream with the token of the last change.
 type stream struct {
 	changes *mongo.ChangeStream
+	token   bson.D        // of what Next has returned
 	inUse   chan struct{} // a semaphore of one: Next and Close use the driver's stream in turn
 	closing context.Context
 	close   context.CancelFunc
@@ -45,9 +46,29 @@ func (s *Store) Watch(ctx context.Context, watch store.Watch) (store.Stream, err
 	if err != nil {
 		return nil, translate(err)
 	}
+	token, err := tokenOf(changes)
+	if err != nil {
+		return nil, errors.Join(err, changes.Close(ctx))
+	}
 	closing, cancel := context.WithCancel(context.Background())
-	return &stream{changes: changes, inUse: make(chan struct{}, 1), closing: closing, close: cancel}, nil
+	return &stream{changes: changes, token: token, inUse: make(chan struct{}, 1), closing: closing, close: cancel}, nil
 }
+
+// tokenOf is the driver's idea of where the stream is: after the last change that it gave away, or, where the server has looked
+// further without finding any, after that.
+func tokenOf(changes *mongo.ChangeStream) (token bson.D, err error) {
+	raw := changes.ResumeToken()
+	if raw == nil {
+		return nil, nil
+	}
+	if err = bson.Unmarshal(raw, &token); err != nil {
+		return nil, fmt.Errorf("decode the resume token: %w", err)
+	}
+	return token, nil
+}
+
+// Token is the resume token of what Next has returned, or of the start.
+func (s *stream) Token() bson.D { return s.token }
 
 // Next waits for the next change. It returns an error that wraps store.ErrStreamClosed after Close,
 // ErrStreamEnded when the server ended the stream, and context.Cause(ctx) when ctx is done.
@@ -94,7 +115,11 @@ func (s *stream) next(ctx context.Context) (store.Change, error) {
 			return store.Change{}, ctx.Err()
 		}
 	}
-	return changeOf(s.changes.Current)
+	change, err := changeOf(s.changes.Current)
+	if err == nil {
+		s.token = change.Token
+	}
+	return change, err
 }
 
 // changeOf decodes a change event.

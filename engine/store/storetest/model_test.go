@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.uber.org/goleak"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
@@ -49,12 +50,13 @@ func (m *model) Watch(_ context.Context, watch store.Watch) (store.Stream, error
 	if err != nil {
 		return nil, err
 	}
-	return &stream{model: m, changes: changes, closed: make(chan struct{})}, nil
+	return &stream{model: m, changes: changes, token: changes.Token(), closed: make(chan struct{})}, nil
 }
 
 type stream struct {
 	model   *model
 	changes *mongosim.Stream
+	token   bson.D
 	once    sync.Once
 	closed  chan struct{}
 }
@@ -71,6 +73,7 @@ func (s *stream) Next(ctx context.Context) (store.Change, error) {
 		default:
 		}
 		if available {
+			s.token = change.Token
 			return change, nil
 		}
 		select {
@@ -88,6 +91,8 @@ func (s *stream) look() (change store.Change, available bool, changed <-chan str
 	change, available, err = s.changes.Next()
 	return change, available, s.model.changed, err
 }
+
+func (s *stream) Token() bson.D { return s.token }
 
 func (s *stream) Close(context.Context) error {
 	s.once.Do(func() { close(s.closed) })

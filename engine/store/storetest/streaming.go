@@ -15,6 +15,7 @@ var changeStreams = []test{
 	{"a pipeline filters on the server", streamFilters},
 	{"updates and deletes are told by their keys", streamTellsKeys},
 	{"a resume token continues after its change: nothing is lost or repeated", streamResumes},
+	{"a stream that ends before its first change resumes from its start", streamResumesFromItsStart},
 	{"concurrent inserts are each shown once", streamShowsEachOnce},
 	{"waiting ends with the cause of its context", streamHonoursContext},
 	{"closing ends a waiting task, and may be repeated", streamCloses},
@@ -109,6 +110,23 @@ func streamResumes(f *fixture) {
 	for id := int32(4); id < 12; id++ {
 		f.has(f.next(resumed).Document, d("_id", id))
 	}
+}
+
+func streamResumesFromItsStart(f *fixture) {
+	f.insert(numbered(1))
+	stream := f.watch(insertsOnly, nil)
+	token := stream.Token()
+	if token == nil {
+		f.Fatal("a stream without a change has no token")
+	}
+	if err := stream.Close(f.ctx); err != nil {
+		f.Fatal(err)
+	}
+	f.insert(numbered(2), numbered(3))
+	resumed := f.watch(insertsOnly, token)
+	f.has(f.next(resumed).Document, d("_id", int32(2)))
+	again := f.watch(insertsOnly, resumed.Token())
+	f.has(f.next(again).Document, d("_id", int32(3)))
 }
 
 func streamShowsEachOnce(f *fixture) {
