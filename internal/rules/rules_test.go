@@ -25,7 +25,7 @@ const module = "github.com/fencepost-sim/fencepost"
 var deterministic = []string{
 	"engine", "engine/store",
 	"engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/lease", "engine/idempotency/pgport", "engine/idempotency/durable",
-	"faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "sim/pgsim",
+	"faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "sim/redissim/crashes", "sim/pgsim",
 	"scenarios", "properties", "properties/mutants", "internal/defect", "internal/document",
 }
 
@@ -259,6 +259,7 @@ var layers = map[string][]string{
 	"faults":                                 {},
 	"sim/journal":                            {},
 	"sim/mongosim":                           {"engine/store"},
+	"sim/redissim/crashes":                   {"engine/host", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/redisstore", "sim/redissim"},
 	"sim/wire":                               {"engine/store", "sim/mongosim"},
 	"sim":                                    {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim", "internal/document"},
 	"scenarios":                              {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal", "internal/document"},

@@ -3,6 +3,8 @@ package redissim
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -233,4 +235,16 @@ func (s *Server) Check() error {
 		return redisport.ErrEvicts
 	}
 	return s.refusal
+}
+
+// Dump is the content of the server as text, sorted by key, with the write that a failover would lose first: what two servers must agree
+// in to be in the same state.
+func (s *Server) Dump() (lines []string) {
+	for _, key := range slices.Sorted(maps.Keys(s.values)) {
+		lines = append(lines, fmt.Sprint(key, s.values[key]))
+	}
+	if len(s.undo) > 0 {
+		lines = append(lines, fmt.Sprint("undo ", s.undo[len(s.undo)-1]))
+	}
+	return append(lines, fmt.Sprint(s.life, s.offset, s.refusal))
 }
