@@ -120,6 +120,9 @@ func TestR42StreamsReachTheClientAtOnceAndAreNotStored(t *testing.T) {
 					}
 					proceed <- struct{}{}
 				}
+				if lines.Scan() { // the response ends when the claim is released
+					t.Errorf("a fourth line: %q", lines.Text())
+				}
 				_ = response.Body.Close()
 			}
 			if s.runs.Load() != 2 {
