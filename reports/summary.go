@@ -36,9 +36,12 @@ type PropertyResult struct {
 // Summarize checks all properties and the scenario's expectation.
 func Summarize(run *scenarios.Run) *Summary {
 	s := &Summary{
-		Scenario: run.Scenario.Name, Variant: run.Variant.String(), Seed: run.Seed,
+		Scenario: "a load of its own", Seed: run.Seed,
 		Plan: planLines(run), Hash: run.Journal.Hash(), Steps: run.Journal.Steps(),
 		Events: scenarios.Outcomes(run.Journal), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
+	}
+	if run.Scenario != nil {
+		s.Scenario, s.Variant = run.Scenario.Name, run.Variant.String()
 	}
 	s.Holds = len(s.Unexpected) == 0
 	for _, verdict := range properties.Check(run.Journal) {
@@ -56,8 +59,12 @@ func planLines(run *scenarios.Run) []string {
 	return strings.Split(strings.TrimSpace(run.Plan.String()), "\n")
 }
 
-// Reproduce is the command line that repeats a run of a scenario's own plan.
+// Reproduce is the command line that repeats a run of a scenario's own plan. For a run of a load of its own it is empty: that
+// is repeated from a file.
 func Reproduce(run *scenarios.Run) string {
+	if run.Scenario == nil {
+		return ""
+	}
 	line := fmt.Sprintf("go run ./cmd/simrun --scenario %s --variant %s --seed %d", run.Scenario.Name, run.Variant, run.Seed)
 	if run.Plan.Schedule != "" {
 		line += " --schedule " + string(run.Plan.Schedule)
@@ -94,7 +101,10 @@ func (s *Summary) WriteText(out io.Writer) error {
 			fmt.Fprintf(&b, "  FAIL  %s\n", violation)
 		}
 	}
-	fmt.Fprintf(&b, "\njournal   %s (%d steps)\nreproduce %s\n", s.Hash, s.Steps, s.Reproduce)
+	fmt.Fprintf(&b, "\njournal   %s (%d steps)\n", s.Hash, s.Steps)
+	if s.Reproduce != "" {
+		fmt.Fprintf(&b, "reproduce %s\n", s.Reproduce)
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }

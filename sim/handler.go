@@ -93,6 +93,7 @@ func (r *running) end(problem string) {
 	w := r.process.world
 	occurrence := w.reach(w.current, PointHandlerEnd)
 	w.strike(w.current, PointHandlerEnd, occurrence, faults.Before)
+	r.watchContext() // it may be done since this very step
 	ended := r.as(journal.HandlerEnded)
 	ended.Error = problem
 	w.record(ended)
@@ -116,12 +117,16 @@ func fromContext(ctx context.Context) (*running, error) {
 // watchContexts tells the journal, once for each handler, that its context is done.
 func (w *World) watchContexts() {
 	for _, r := range w.handlers {
-		if !r.cancelled && r.context.Err() != nil {
-			r.cancelled = true
-			cancelled := r.as(journal.HandlerCancelled)
-			cancelled.Error = errorText(context.Cause(r.context))
-			w.record(cancelled)
-		}
+		r.watchContext()
+	}
+}
+
+func (r *running) watchContext() {
+	if !r.cancelled && r.context.Err() != nil {
+		r.cancelled = true
+		cancelled := r.as(journal.HandlerCancelled)
+		cancelled.Error = errorText(context.Cause(r.context))
+		r.process.world.record(cancelled)
 	}
 }
 

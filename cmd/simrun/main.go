@@ -3,6 +3,7 @@
 //	simrun list
 //	simrun --scenario NAME [--variant V] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
 //	simrun replay FILE
+//	simrun explore [--strategy S] [--runs N] [--budget D]
 //	simrun serve [--listen HOST:PORT] [--replica-set NAME]
 //
 // It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when it was called wrongly.
@@ -47,16 +48,21 @@ func run(args []string, out, problems io.Writer) int {
 	return exitHolds
 }
 
+// commands is what simrun can be asked for.
+const commands = "list, --scenario NAME, replay FILE, explore, serve"
+
 func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 	if len(args) == 0 {
 		fmt.Fprint(out, usage)
-		return false, fmt.Errorf("%w: nothing to do; allowed: list, replay FILE, --scenario NAME, serve", errUsage)
+		return false, fmt.Errorf("%w: nothing to do; allowed: %s", errUsage, commands)
 	}
 	switch args[0] {
 	case "list":
 		return true, list(args[1:], out)
 	case "replay":
 		return replay(args[1:], out)
+	case "explore":
+		return runExplore(args[1:], out, problems)
 	case "serve":
 		return true, serve(args[1:], out, problems)
 	}
@@ -73,10 +79,11 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
       --schedule S               listed: tasks run in the order in which they became ready (default for one run)
                                  seeded: the seed shuffles them (default for many)
                                  slow: seeded, and tasks can be slow
+                                 priorities: the seed gives each task a priority, which changes at two steps
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step
-` + serveUsage + `
+` + exploreUsage + serveUsage + `
 Exit status: 0 everything held, 1 something was violated, 2 called wrongly.
 `
 

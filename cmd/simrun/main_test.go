@@ -74,11 +74,11 @@ func TestWrongCallsExitWith2AndSayWhatIsAllowed(t *testing.T) {
 		{[]string{"--scenario", "no-faults", "--seed", "-1"}, `"-1"`},
 		{[]string{"--scenario", "no-faults", "--schedule", "fair"}, "allowed: listed, seeded, slow"},
 		{[]string{"--colour"}, "-colour"},
-		{[]string{"explore"}, `"explore"; allowed: list`},
+		{[]string{"discover"}, `"discover"; allowed: list`},
 		{[]string{"list", "all"}, "list takes no arguments"},
 		{[]string{"replay"}, "replay takes one file"},
 		{[]string{"replay", "/nowhere"}, "/nowhere"},
-		{[]string{"replay", file}, `line 1 is "fencepost-replay 0"; allowed: "fencepost-replay 1"`},
+		{[]string{"replay", file}, `line 1 is "fencepost-replay 0"; allowed: "fencepost-replay 2"`},
 	} {
 		exit, _, problems := simrun(c.args...)
 		if exit != exitUsage || !strings.Contains(problems, c.want) {

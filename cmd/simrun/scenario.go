@@ -2,12 +2,10 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/fencepost-sim/fencepost/faults"
@@ -35,18 +33,8 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	r := &request{seed: 1, runs: 1}
 	name := flags.String("scenario", "", "")
 	variant := flags.String("variant", scenarios.DefaultVariant.String(), "")
-	flags.Func("seed", "", func(text string) (err error) {
-		if r.seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return errors.New("allowed: a whole number from 0 to 18446744073709551615")
-		}
-		return nil
-	})
-	flags.Func("runs", "", func(text string) (err error) {
-		if r.runs, err = strconv.Atoi(text); err != nil || r.runs < 1 || r.runs > mostRuns {
-			return fmt.Errorf("allowed: a whole number from 1 to %d", mostRuns)
-		}
-		return nil
-	})
+	seedNumber(flags, &r.seed)
+	wholeNumber(flags, "runs", &r.runs, 1, mostRuns)
 	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
 	flags.BoolVar(&r.json, "json", false, "")
 	flags.StringVar(&r.save, "save", "", "")
@@ -57,7 +45,7 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 		return nil, fmt.Errorf("%w: %v", errUsage, withAllowed(err, flags))
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("%w: %q; allowed: list, replay FILE, --scenario NAME, serve", errUsage, flags.Arg(0))
+		return nil, fmt.Errorf("%w: %q; allowed: %s", errUsage, flags.Arg(0), commands)
 	}
 	var err error
 	if r.scenario, err = scenarios.Lookup(*name); err != nil {
@@ -72,7 +60,7 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	case r.schedule == "":
 		r.schedule = faults.Listed
 	}
-	if err := (faults.Plan{Schedule: r.schedule}).Validate(); err != nil {
+	if err := r.scenario.Plan(r.schedule).Validate(); err != nil {
 		return nil, fmt.Errorf("%w: --schedule: %v", errUsage, err)
 	}
 	if err := checkWritable(r.save); err != nil {
@@ -187,11 +175,15 @@ func replay(args []string, out io.Writer) (holds bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if hash := run.Journal.Hash(); hash != recorded.Hash {
+	if hash := run.Journal.Hash(); recorded.Hash != "" && hash != recorded.Hash {
 		return false, fmt.Errorf("the file says its hash is %s; its journal has %s: the file was changed", recorded.Hash, hash)
 	}
-	fmt.Fprintf(out, "replayed %s, %s, seed %d: all %d steps are the same\n\n", recorded.Scenario, recorded.Variant, recorded.Seed, run.Journal.Steps())
 	summary := reports.Summarize(run)
+	compared := "the steps are not recorded, so that nothing is compared"
+	if recorded.Hash != "" {
+		compared = fmt.Sprintf("all %d steps are the same", run.Journal.Steps())
+	}
+	fmt.Fprintf(out, "replayed %s, seed %d: %s\n\n", strings.Trim(summary.Scenario+", "+summary.Variant, ", "), recorded.Seed, compared)
 	return summary.Holds, summary.WriteText(out)
 }
 

@@ -142,6 +142,16 @@ func (j *Journal) Steps() int {
 	return j.Events[len(j.Events)-1].Step
 }
 
+// Tasks returns how many tasks there were.
+func (j *Journal) Tasks() (count int) {
+	for i := range j.Events {
+		if j.Events[i].Kind == TaskStarted {
+			count++
+		}
+	}
+	return count
+}
+
 // Hash is the identity of the run: SHA-256 over the encoded events, in hexadecimal.
 func (j *Journal) Hash() string {
 	digest := sha256.New()
