@@ -50,6 +50,9 @@ func Bases() []Base {
 		{"visible late", scenarios.Workload{Replicas: 2, Publishers: 2}, faults.Plan{Faults: []faults.Fault{{
 			Kind: faults.Gap, Process: "publisher", Point: string(engine.PointPublish), Occurrence: 1, Position: faults.Before, Span: 2 * time.Second,
 		}}}},
+		{"two groups", scenarios.Workload{Groups: 2, Replicas: 1}, faults.Plan{}},
+		{"two topics apart", scenarios.Workload{Replicas: 2, Partial: true, Topics: []scenarios.TopicLoad{{Name: "a"}, {Name: "b", Options: unordered}}}, faults.Plan{}},
+		{"comes back", scenarios.Workload{Replicas: 1, LeaveAt: time.Second, PublishAt: 2 * time.Second}, faults.Plan{}},
 		{"audit", scenarios.Workload{Replicas: 2, Audit: true}, faults.Plan{}},
 		{"leftover", forgotten, lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
 		{"late discoverer", load(scenarios.TopicLoad{}), lost(faults.Stall, faults.Before, engine.PointDeliveryCreate, 40*time.Second)},

@@ -57,6 +57,8 @@ func DrawSwarm(s Source) (swarm Swarm) {
 // DrawWorkload draws a load.
 func DrawWorkload(s Source) scenarios.Workload {
 	w := scenarios.Workload{
+		Groups:         oneOf(s, "groups", 1, 1, 1, 2),
+		Partial:        yes(s, "partial"),
 		Publishers:     between(s, 1, 2, "publishers"),
 		Replicas:       between(s, 1, 3, "replicas"),
 		Workers:        between(s, 1, 3, "workers"),
@@ -65,6 +67,10 @@ func DrawWorkload(s Source) scenarios.Workload {
 		ReconcileBatch: between(s, 1, 3, "reconcile batch"),
 	}
 	w.RollAt = oneOf(s, "roll at", 0, 0, 500*time.Millisecond, w.LockTimeout)
+	if w.Partial {
+		w.RollAt = 0 // nobody would be left for a topic
+	}
+	w.LeaveAt = oneOf(s, "leave at", 0, 0, 0, 300*time.Millisecond, w.LockTimeout)
 	w.PollInterval = oneOf(s, "poll interval", w.LockTimeout/5, 3*time.Second)
 	w.HistoryRetention = oneOf(s, "history retention", 0, engine.KeepForever, 2*time.Second)
 	for i := range between(s, 1, 2, "topics") {
@@ -114,6 +120,9 @@ func processesOf(w scenarios.Workload) []string {
 	}
 	for i := range w.Replicas {
 		processes = append(processes, fmt.Sprintf("worker-%d", i+1))
+	}
+	if w.Groups > 1 {
+		processes = append(processes, "shipping-worker-1")
 	}
 	return processes
 }

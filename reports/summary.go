@@ -40,12 +40,17 @@ func Summarize(run *scenarios.Run) *Summary {
 		Plan: planLines(run), Hash: run.Journal.Hash(), Steps: run.Journal.Steps(),
 		Events: scenarios.Outcomes(run.Journal), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
 	}
+	if s.Unexpected == nil {
+		s.Unexpected = []string{} // null would be another type to those who read the JSON
+	}
 	if run.Scenario != nil {
 		s.Scenario, s.Variant = run.Scenario.Name, run.Variant.String()
 	}
 	s.Holds = len(s.Unexpected) == 0
 	for _, verdict := range properties.Check(run.Journal) {
-		result := PropertyResult{ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0}
+		result := PropertyResult{
+			ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Violations: []string{},
+		}
 		for _, violation := range verdict.Violations {
 			result.Violations = append(result.Violations, violation.String())
 		}
@@ -56,7 +61,7 @@ func Summarize(run *scenarios.Run) *Summary {
 }
 
 func planLines(run *scenarios.Run) []string {
-	return strings.Split(strings.TrimSpace(run.Plan.String()), "\n")
+	return strings.FieldsFunc(run.Plan.String(), func(r rune) bool { return r == '\n' })
 }
 
 // Reproduce is the command line that repeats a run of a scenario's own plan. For a run of a load of its own it is empty: that
@@ -83,8 +88,8 @@ func (s *Summary) WriteJSON(out io.Writer) error {
 func (s *Summary) WriteText(out io.Writer) error {
 	var b strings.Builder
 	for _, event := range s.Events {
-		fmt.Fprintf(&b, "%s  handler starts: %d, side effects: %d, idempotency keys: %d, attempts: %s, delivery: %s\n",
-			event.EventID, event.Starts, event.Effects, len(event.Keys), numbered(event.Attempts), event.Status)
+		fmt.Fprintf(&b, "%s  group %s: handler starts: %d, side effects: %d, idempotency keys: %d, attempts: %s, delivery: %s\n",
+			event.EventID, event.Group, event.Starts, event.Effects, len(event.Keys), numbered(event.Attempts), event.Status)
 	}
 	b.WriteString("\n")
 	if len(s.Unexpected) == 0 {

@@ -36,6 +36,14 @@ func Subscribe[T any](ctx context.Context, p *Process, eng *engine.Engine, topic
 	return subscription, nil
 }
 
+// Unsubscribe ends a subscription of the process.
+func Unsubscribe(p *Process, eng *engine.Engine, subscription *engine.Subscription) {
+	subscription.Unsubscribe()
+	p.world.record(journal.Event{
+		Kind: journal.Unsubscribed, Process: p.index, Group: eng.Options().ConsumerGroup, Name: subscription.Topic(),
+	})
+}
+
 // running is what a handler's context carries.
 type running struct {
 	process  *Process

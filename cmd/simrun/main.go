@@ -49,7 +49,7 @@ func run(args []string, out, problems io.Writer) int {
 }
 
 // commands is what simrun can be asked for.
-const commands = "list, --scenario NAME, replay FILE, explore, serve"
+const commands = "list, replay FILE, --scenario NAME, explore, serve"
 
 func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 	if len(args) == 0 {

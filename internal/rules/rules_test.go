@@ -266,6 +266,7 @@ var layers = map[string][]string{
 	"scenarios":                              {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal", "internal/document"},
 	"properties":                             {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal", "internal/document"},
 	"properties/mutants":                     {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim", "internal/document"},
+	"explore":                                {"engine", "engine/store", "faults", "properties", "scenarios", "sim", "sim/journal"},
 	"reports":                                {"engine", "faults", "properties", "scenarios", "sim/journal", "internal/document"},
 }
 

@@ -55,6 +55,7 @@ const (
 	// Engines.
 	EngineOpened // Process, Group, Name: collection prefix, Span: lock timeout, Number: poll interval in milliseconds, Key: history retention
 	Subscribed   // Process, Group, Name: topic, Number: most handlers at once in this process
+	Unsubscribed // Process, Group, Name: topic
 
 	// User code.
 	HandlerStarted   // Process, Task, Key: event, Name: topic, Group, Delivery, Number: attempt
@@ -77,7 +78,7 @@ var kindNames = [...]string{
 	StreamOpened: "stream-opened", StreamFailed: "stream-failed", Notified: "notified", Withheld: "withheld",
 	HandlerStarted: "handler-started", HandlerEnded: "handler-ended", HandlerCancelled: "handler-cancelled",
 	EffectPerformed: "effect-performed", ErrorReported: "error-reported",
-	EngineOpened: "engine-opened", Subscribed: "subscribed",
+	EngineOpened: "engine-opened", Subscribed: "subscribed", Unsubscribed: "unsubscribed",
 	FaultStruck: "fault-struck", RunStarted: "run-started", RunEnded: "run-ended",
 }
 
