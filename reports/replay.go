@@ -118,7 +118,9 @@ func (r *Replay) readHeader(line string, plan *strings.Builder) (err error) {
 	case "variant":
 		r.Variant, err = scenarios.ParseVariant(value)
 	case "seed":
-		r.Seed, err = strconv.ParseUint(value, 10, 64)
+		if r.Seed, err = strconv.ParseUint(value, 10, 64); err != nil {
+			err = fmt.Errorf("seed %q; allowed: a whole number from 0 to 18446744073709551615", value)
+		}
 	case "hash":
 		r.Hash = value
 	default:

@@ -88,7 +88,7 @@ func parseExplore(args []string) (*exploration, error) {
 	})
 	flags.StringVar(&x.mutant, "mutant", "", "")
 	flags.StringVar(&x.save, "save", x.save, "")
-	flags.BoolVar(&x.json, "json", false, "")
+	switchFlag(flags, "json", &x.json)
 	if err := parseFlags(flags, args); err != nil {
 		return nil, err
 	}

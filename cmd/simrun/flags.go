@@ -38,3 +38,13 @@ func seedNumber(flags *flag.FlagSet, value *uint64) {
 		return nil
 	})
 }
+
+// switchFlag defines a flag that is on or off.
+func switchFlag(flags *flag.FlagSet, name string, value *bool) {
+	flags.BoolFunc(name, "", func(text string) (err error) {
+		if *value, err = strconv.ParseBool(text); err != nil {
+			return errors.New("allowed: true, false")
+		}
+		return nil
+	})
+}

@@ -2,15 +2,18 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/reports"
 	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
 // request is what the command line asks for.
@@ -27,7 +30,7 @@ type request struct {
 // mostRuns is how many seeds one sweep takes; more would not fit into memory.
 const mostRuns = 1_000_000
 
-func parseRequest(args []string, out io.Writer) (*request, error) {
+func parseRequest(args []string) (*request, error) {
 	flags := flag.NewFlagSet("simrun", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	r := &request{seed: 1, runs: 1}
@@ -36,10 +39,9 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	seedNumber(flags, &r.seed)
 	wholeNumber(flags, "runs", &r.runs, 1, mostRuns)
 	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
-	flags.BoolVar(&r.json, "json", false, "")
+	switchFlag(flags, "json", &r.json)
 	flags.StringVar(&r.save, "save", "", "")
 	if err := flags.Parse(args); err == flag.ErrHelp {
-		fmt.Fprint(out, usage)
 		return nil, err
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %v", errUsage, withAllowed(err, flags))
@@ -53,6 +55,12 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	}
 	if r.variants, err = parseVariants(*variant); err != nil {
 		return nil, err
+	}
+	if r.runs*len(r.variants) > mostRuns {
+		return nil, fmt.Errorf("%w: --runs %d in %d variants; allowed: %d in all", errUsage, r.runs, len(r.variants), mostRuns)
+	}
+	if r.seed+uint64(r.runs-1) < r.seed {
+		return nil, fmt.Errorf("%w: --seed %d with --runs %d goes beyond the largest seed, %d", errUsage, r.seed, r.runs, uint64(math.MaxUint64))
 	}
 	switch {
 	case r.schedule == "" && r.many():
@@ -79,12 +87,23 @@ func withAllowed(err error, flags *flag.FlagSet) error {
 	return fmt.Errorf("%w; allowed: %s", err, strings.Join(names, ", "))
 }
 
-// checkWritable says before a long run, rather than after it, that the file cannot be written.
+// checkWritable says before a long run, rather than after it, that the file cannot be written. What it creates for that it removes again.
 func checkWritable(path string) error {
 	if path == "" {
 		return nil
 	}
-	_, missing := os.Stat(path)
+	info, missing := os.Lstat(path)
+	if missing == nil {
+		if info.Mode()&os.ModeSymlink != 0 {
+			info, missing = os.Stat(path)
+			if missing != nil {
+				return fmt.Errorf("%s is a link to nothing", path)
+			}
+		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a regular file", path)
+		}
+	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
@@ -107,7 +126,7 @@ func parseVariants(text string) ([]scenarios.Variant, error) {
 func (r *request) many() bool { return r.runs > 1 || len(r.variants) > 1 }
 
 func runScenario(args []string, out, problems io.Writer) (holds bool, err error) {
-	r, err := parseRequest(args, out)
+	r, err := parseRequest(args)
 	if err != nil {
 		return false, err
 	}
@@ -126,11 +145,21 @@ func runScenario(args []string, out, problems io.Writer) (holds bool, err error)
 		return summary.Holds, summary.WriteJSON(out)
 	}
 	fmt.Fprintf(out, "%s: %s\n%s, seed %d\n\n%s\n\n", r.scenario.Name, r.scenario.Title, run.Variant, run.Seed, wrap(r.scenario.Story, 100))
+	if row := r.scenario.Row; row != nil {
+		fmt.Fprintf(out, "crash table: the worker dies after %s and before %s; %s; the handler %s\n\n", row.After, row.Before, row.Recovery, again(row.RunsAgain))
+	}
 	if err := reports.Timeline(out, run.Journal); err != nil {
 		return false, err
 	}
 	fmt.Fprintln(out)
 	return summary.Holds, summary.WriteText(out)
+}
+
+func again(runs bool) string {
+	if runs {
+		return "may run again"
+	}
+	return "does not run again"
 }
 
 func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
@@ -172,11 +201,14 @@ func replay(args []string, out io.Writer) (holds bool, err error) {
 		return false, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	run, err := recorded.Again()
-	if err != nil {
+	var difference *journal.Difference
+	if errors.As(err, &difference) {
+		return false, fmt.Errorf("%w: %w", errDiffers, err)
+	} else if err != nil {
 		return false, err
 	}
 	if hash := run.Journal.Hash(); recorded.Hash != "" && hash != recorded.Hash {
-		return false, fmt.Errorf("the file says its hash is %s; its journal has %s: the file was changed", recorded.Hash, hash)
+		return false, fmt.Errorf("%w: the file says its hash is %s; its journal has %s: the file was changed", errDiffers, recorded.Hash, hash)
 	}
 	summary := reports.Summarize(run)
 	compared := "the steps are not recorded, so that nothing is compared"
@@ -189,14 +221,17 @@ func replay(args []string, out io.Writer) (holds bool, err error) {
 
 // sweepResult is the result of many runs, for machines.
 type sweepResult struct {
-	Scenario string             `json:"scenario"`
-	Variants []string           `json:"variants"`
-	Seeds    [2]uint64          `json:"seeds"` // first and last
-	Runs     int                `json:"runs"`
-	Steps    int                `json:"steps"`
-	Hash     string             `json:"hash"` // over the hashes of all runs, in order
-	Failed   int                `json:"failed"`
-	First    []*reports.Summary `json:"failures"` // the first few
+	Scenario  string             `json:"scenario"`
+	Variants  []string           `json:"variants"`
+	Seeds     [2]uint64          `json:"seeds"` // first and last
+	Runs      int                `json:"runs"`
+	Steps     int                `json:"steps"`
+	Hash      string             `json:"hash"` // over the hashes of all runs, in order
+	Failed    int                `json:"failed"`
+	Holds     bool               `json:"holds"`
+	Schedule  faults.Schedule    `json:"schedule"`
+	Reproduce string             `json:"reproduce"`
+	First     []*reports.Summary `json:"failures"` // the first few
 }
 
 func (s *sweepResult) writeJSON(out io.Writer) error {
