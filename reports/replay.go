@@ -23,6 +23,7 @@ var ErrReplayFile = errors.New("reports: replay file")
 type Replay struct {
 	Scenario string
 	Variant  scenarios.Variant
+	Guard    scenarios.Guard // that replaced the scenario's own; empty if none did
 	Seed     uint64
 	Plan     faults.Plan
 	Hash     string
@@ -32,7 +33,7 @@ type Replay struct {
 // NewReplay records a run of a scenario.
 func NewReplay(run *scenarios.Run) *Replay {
 	return &Replay{
-		Scenario: run.Scenario.Name, Variant: run.Variant, Seed: run.Seed, Plan: run.Plan,
+		Scenario: run.Scenario.Name, Variant: run.Variant, Guard: run.Guard, Seed: run.Seed, Plan: run.Plan,
 		Hash: run.Journal.Hash(), Lines: run.Journal.Lines(),
 	}
 }
@@ -40,8 +41,12 @@ func NewReplay(run *scenarios.Run) *Replay {
 // Write writes the file.
 func (r *Replay) Write(out io.Writer) error {
 	w := bufio.NewWriter(out)
-	fmt.Fprintf(w, "%s\nscenario %s\nvariant %s\nseed %d\nhash %s\n%sjournal\n",
-		replayVersion, r.Scenario, r.Variant, r.Seed, r.Hash, r.Plan)
+	guard := ""
+	if r.Guard != "" {
+		guard = fmt.Sprintf("guard %s\n", r.Guard)
+	}
+	fmt.Fprintf(w, "%s\nscenario %s\nvariant %s\n%sseed %d\nhash %s\n%sjournal\n",
+		replayVersion, r.Scenario, r.Variant, guard, r.Seed, r.Hash, r.Plan)
 	for _, line := range r.Lines {
 		fmt.Fprintln(w, line)
 	}
@@ -88,6 +93,8 @@ func (r *Replay) readHeader(line string, plan *strings.Builder) (err error) {
 		r.Scenario = value
 	case "variant":
 		r.Variant, err = scenarios.ParseVariant(value)
+	case "guard":
+		r.Guard, err = scenarios.ParseGuard(value)
 	case "seed":
 		r.Seed, err = strconv.ParseUint(value, 10, 64)
 	case "hash":
@@ -105,7 +112,7 @@ func (r *Replay) Again() (*scenarios.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	run, err := scenario.Run(scenarios.Options{Variant: r.Variant, Seed: r.Seed, Plan: &r.Plan})
+	run, err := scenario.Run(scenarios.Options{Variant: r.Variant, Guard: r.Guard, Seed: r.Seed, Plan: &r.Plan})
 	if err != nil {
 		return nil, err
 	}

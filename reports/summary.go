@@ -14,12 +14,14 @@ import (
 type Summary struct {
 	Scenario   string              `json:"scenario"`
 	Variant    string              `json:"variant"`
+	Guard      string              `json:"guard,omitempty"` // that replaced the scenario's own
 	Seed       uint64              `json:"seed"`
 	Plan       []string            `json:"plan"`
 	Hash       string              `json:"hash"`
 	Steps      int                 `json:"steps"`
 	Holds      bool                `json:"holds"`
 	Events     []scenarios.Outcome `json:"events"`
+	Compared   bool                `json:"compared"` // with what the scenario says must come out
 	Unexpected []string            `json:"unexpected"`
 	Properties []PropertyResult    `json:"properties"`
 	Reproduce  string              `json:"reproduce"`
@@ -36,9 +38,9 @@ type PropertyResult struct {
 // Summarize checks all properties and the scenario's expectation.
 func Summarize(run *scenarios.Run) *Summary {
 	s := &Summary{
-		Scenario: run.Scenario.Name, Variant: run.Variant.String(), Seed: run.Seed,
+		Scenario: run.Scenario.Name, Variant: run.Variant.String(), Guard: string(run.Guard), Seed: run.Seed,
 		Plan: planLines(run), Hash: run.Journal.Hash(), Steps: run.Journal.Steps(),
-		Events: scenarios.Outcomes(run.Journal), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
+		Events: scenarios.Outcomes(run.Journal), Compared: run.Compared(), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
 	}
 	s.Holds = len(s.Unexpected) == 0
 	for _, verdict := range properties.Check(run.Journal) {
@@ -59,6 +61,9 @@ func planLines(run *scenarios.Run) []string {
 // Reproduce is the command line that repeats a run of a scenario's own plan.
 func Reproduce(run *scenarios.Run) string {
 	line := fmt.Sprintf("go run ./cmd/simrun --scenario %s --variant %s --seed %d", run.Scenario.Name, run.Variant, run.Seed)
+	if run.Guard != "" {
+		line += " --guard " + string(run.Guard)
+	}
 	if run.Plan.Schedule != "" {
 		line += " --schedule " + string(run.Plan.Schedule)
 	}
@@ -78,9 +83,15 @@ func (s *Summary) WriteText(out io.Writer) error {
 	for _, event := range s.Events {
 		fmt.Fprintf(&b, "%s  handler starts: %d, side effects: %d, idempotency keys: %d, attempts: %s, delivery: %s\n",
 			event.EventID, event.Starts, event.Effects, len(event.Keys), numbered(event.Attempts), event.Status)
+		if event.Executions > 0 {
+			fmt.Fprintf(&b, "%s  executions under the guard: %d\n", event.EventID, event.Executions)
+		}
 	}
 	b.WriteString("\n")
-	if len(s.Unexpected) == 0 {
+	switch {
+	case !s.Compared:
+		b.WriteString("  --    not compared with what the scenario expects: that is about another guard\n")
+	case len(s.Unexpected) == 0:
 		b.WriteString("  ok    as the scenario expects\n")
 	}
 	for _, difference := range s.Unexpected {

@@ -15,15 +15,17 @@ import (
 
 // Outcome is what came of one event, read from the journal.
 type Outcome struct {
-	EventID  string
-	Topic    string
-	Stored   time.Duration
-	Starts   int
-	First    time.Duration // start of the first handler
-	Effects  int
-	Keys     []string // idempotency keys of the effects, each once
-	Attempts []string // "success", "pending", or the code of the error, by number
-	Status   string   // of the delivery; empty if there is none
+	EventID string
+	Topic   string
+	Stored  time.Duration
+	Starts  int
+	// Executions is how often what a guard protects was started.
+	Executions int
+	First      time.Duration // start of the first handler
+	Effects    int
+	Keys       []string // idempotency keys of the effects, each once
+	Attempts   []string // "success", "pending", or the code of the error, by number
+	Status     string   // of the delivery; empty if there is none
 }
 
 // Outcomes lists what came of every event of the run, in the order of publication.
@@ -47,6 +49,8 @@ func Outcomes(j *journal.Journal) []Outcome {
 			if o.Starts++; o.Starts == 1 {
 				o.First = event.Time
 			}
+		case event.Kind == journal.ExecutionStarted:
+			find(event.Key).Executions++
 		case event.Kind == journal.EffectPerformed:
 			o := find(eventOf[event.Delivery])
 			o.Effects++
@@ -100,10 +104,15 @@ func attemptResult(attempt bson.D) string {
 	return status
 }
 
+// Compared tells whether the scenario says what must come out: not of workloads without one, nor under another guard than its own.
+func (r *Run) Compared() bool {
+	return r.Scenario != nil && (r.Guard == "" || r.Guard == r.Scenario.Workload.withDefaults().Guard)
+}
+
 // Unexpected compares the run with what its scenario expects in its variant. It returns one sentence for each
 // difference, and nothing for a workload without a scenario.
 func (r *Run) Unexpected() (differences []string) {
-	if r.Scenario == nil {
+	if !r.Compared() {
 		return nil
 	}
 	expected := r.Scenario.Expect(r.Variant)
@@ -126,6 +135,9 @@ func (r *Run) Unexpected() (differences []string) {
 		if o.Effects != expected.Effects {
 			differ("side effects", o.Effects, expected.Effects)
 		}
+		if r.Scenario.Workload.Guard != "" && o.Executions != expected.Executions {
+			differ("guarded executions", o.Executions, expected.Executions)
+		}
 		if len(o.Keys) > 1 {
 			differ("idempotency keys", o.Keys, "one")
 		}
@@ -139,15 +151,18 @@ func (r *Run) Unexpected() (differences []string) {
 			differ("time to the first handler start", o.First-o.Stored, "at most "+expected.Within.String())
 		}
 	}
-	if expected.Fenced && !r.fenced() {
+	if expected.Fenced && !r.reported("fenced out") {
 		differ("stale outcome", "not refused", "refused and reported")
+	}
+	if expected.Reported != "" && !r.reported(expected.Reported) {
+		differ("reported errors", "without "+expected.Reported, "one with it")
 	}
 	return differences
 }
 
-// fenced tells whether an engine reported that an outcome was fenced out.
-func (r *Run) fenced() bool {
+// reported tells whether an engine or a guard reported such an error.
+func (r *Run) reported(text string) bool {
 	return slices.ContainsFunc(r.Journal.Events, func(e journal.Event) bool {
-		return e.Kind == journal.ErrorReported && strings.Contains(e.Error, "fenced out")
+		return e.Kind == journal.ErrorReported && strings.Contains(e.Error, text)
 	})
 }

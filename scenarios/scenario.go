@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/engine/idempotency/pgport"
+	"github.com/fencepost-sim/fencepost/engine/idempotency/redisport"
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/internal/defect"
 	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
+	"github.com/fencepost-sim/fencepost/sim/redissim"
 )
 
 // Variant is a configuration in which every scenario runs.
@@ -98,15 +101,21 @@ type Expectation struct {
 	Within time.Duration
 	// Fenced says that a stale outcome must have been refused and reported.
 	Fenced bool
+	// Executions is how often what the guard protects is started; of scenarios with a guard.
+	Executions int
+	// Reported is a text that must be among the errors that were reported.
+	Reported string
 }
 
 // Run is everything that a run is made of, and what came of it.
 type Run struct {
 	Scenario *Scenario
 	Variant  Variant
-	Seed     uint64
-	Plan     faults.Plan
-	Journal  *journal.Journal
+	// Guard replaces the scenario's own, if it is not empty.
+	Guard   Guard
+	Seed    uint64
+	Plan    faults.Plan
+	Journal *journal.Journal
 	// Deviations are the scheduling decisions that were not the default.
 	Deviations []faults.Choice
 	// Unstruck are faults that did not find their place.
@@ -120,6 +129,8 @@ type Options struct {
 	Seed uint64
 	// Plan replaces the scenario's own faults in the default order.
 	Plan *faults.Plan
+	// Guard replaces the scenario's own: the same run with another guard, or without.
+	Guard Guard
 	// Bug is a bug to plant.
 	Bug Bug
 }
@@ -128,6 +139,9 @@ type Options struct {
 type Bug struct {
 	Decorate func(process string, inner store.Store) store.Store
 	Defects  defect.Set
+	// Script and Postgres change what the guards' stores do; see sim.Config.
+	Script   func(server *redissim.Server, now time.Time, call *redisport.Call) (redisport.Reply, error)
+	Postgres func(process string, inner pgport.DB) pgport.DB
 }
 
 // Plan is the scenario's own plan with a schedule.
@@ -144,11 +158,15 @@ func (s *Scenario) Run(options Options) (*Run, error) {
 	if options.Plan != nil {
 		plan = *options.Plan
 	}
-	run, err := s.Workload.In(options.Variant).Run(plan, options.Seed, options.Bug)
+	workload := s.Workload.In(options.Variant)
+	if options.Guard != "" {
+		workload.Guard = options.Guard
+	}
+	run, err := workload.Run(plan, options.Seed, options.Bug)
 	if err != nil {
 		return nil, err
 	}
-	run.Scenario, run.Variant = s, options.Variant
+	run.Scenario, run.Variant, run.Guard = s, options.Variant, options.Guard
 	return run, nil
 }
 
@@ -174,7 +192,7 @@ func (w Workload) Run(plan faults.Plan, seed uint64, bug Bug) (*Run, error) {
 		limit = w.CloseAt
 	}
 	world, err := sim.New(sim.Config{
-		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit,
+		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Script: bug.Script, DecoratePostgres: bug.Postgres,
 		Done: func(w *sim.World) bool { return done(w) },
 	})
 	if err != nil {

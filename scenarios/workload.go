@@ -37,6 +37,12 @@ type Workload struct {
 	ReconcileBatch   int
 	// Topics are subscribed to by every replica, and published to by every publisher. Default: one topic, "order.created".
 	Topics []TopicLoad
+	// Guard is what the replicas guard their handlers with. Default: Unguarded.
+	Guard Guard
+	// GuardLease is how long a claim in Redis lasts. Default 30 s.
+	GuardLease time.Duration
+	// SweepEvery is the interval of the guards' sweepers. Default: no sweeper.
+	SweepEvery time.Duration
 	// Publishers is how many processes publish: publisher, publisher-2, … Default 1.
 	Publishers int
 	// PublishAt is when publishing begins. Default 0.
@@ -82,6 +88,9 @@ var ErrDeclined = errors.New("declined")
 func (w Workload) withDefaults() Workload {
 	if w.Group == "" {
 		w.Group = "billing"
+	}
+	if w.Guard == "" {
+		w.Guard = Unguarded
 	}
 	w.Replicas, w.Publishers = max(1, w.Replicas), max(1, w.Publishers)
 	if w.Topics = slices.Clone(w.Topics); len(w.Topics) == 0 { // worlds that run beside each other share the original
@@ -154,8 +163,12 @@ func (w Workload) consume(ctx context.Context, p *sim.Process) error {
 	if err != nil {
 		return err
 	}
+	guarded, err := w.guard(ctx, p)
+	if err != nil {
+		return err
+	}
 	for _, topic := range w.Topics {
-		_, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, topic.Do.handler(eng))
+		_, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, guarded(topic.Do.task(eng)))
 		if err != nil {
 			return err
 		}
@@ -175,11 +188,13 @@ func (w Workload) consume(ctx context.Context, p *sim.Process) error {
 	return nil
 }
 
-func (k Work) handler(eng *engine.Engine) engine.Handler[Order] {
-	return func(ctx context.Context, event engine.Event[Order]) error { return k.handle(ctx, eng, event) }
+func (k Work) task(eng *engine.Engine) task {
+	return func(ctx context.Context, event engine.Event[Order], perform effect) error {
+		return k.handle(ctx, eng, event, perform)
+	}
 }
 
-func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event[Order]) error {
+func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event[Order], perform effect) error {
 	if k.Stubborn {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -189,7 +204,7 @@ func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event
 	if event.Attempt <= k.FailFirst {
 		return ErrDeclined
 	}
-	if err := sim.Effect(ctx, "charge", event.ID); err != nil {
+	if err := perform(ctx, event.ID); err != nil {
 		return err
 	}
 	if event.Data.Generation < k.Publish {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/fencepost-sim/fencepost/engine"
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/faults"
@@ -49,6 +51,7 @@ type running struct {
 	task      int
 	context   context.Context
 	cancelled bool
+	claim     bson.D // of an execution under a guard; nil for the handler itself
 }
 
 type runningKey struct{}
@@ -85,7 +88,7 @@ func Handle[T any](p *Process, handler engine.Handler[T]) engine.Handler[T] {
 func (r *running) as(kind journal.Kind) journal.Event {
 	return journal.Event{
 		Kind: kind, Process: r.process.index, Task: r.task, Key: r.event, Name: r.topic,
-		Group: r.group, Delivery: r.delivery, Number: int64(r.attempt),
+		Group: r.group, Delivery: r.delivery, Number: int64(r.attempt), Document: r.claim,
 	}
 }
 
@@ -119,6 +122,9 @@ func (w *World) watchContexts() {
 		if !r.cancelled && r.context.Err() != nil {
 			r.cancelled = true
 			cancelled := r.as(journal.HandlerCancelled)
+			if r.claim != nil {
+				cancelled = r.as(journal.ExecutionCancelled)
+			}
 			cancelled.Error = errorText(context.Cause(r.context))
 			w.record(cancelled)
 		}

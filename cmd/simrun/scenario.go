@@ -19,6 +19,7 @@ import (
 type request struct {
 	scenario *scenarios.Scenario
 	variants []scenarios.Variant
+	guard    scenarios.Guard
 	seed     uint64
 	runs     int
 	schedule faults.Schedule
@@ -35,6 +36,7 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	r := &request{seed: 1, runs: 1}
 	name := flags.String("scenario", "", "")
 	variant := flags.String("variant", scenarios.DefaultVariant.String(), "")
+	guard := flags.String("guard", "", "")
 	flags.Func("seed", "", func(text string) (err error) {
 		if r.seed, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return errors.New("allowed: a whole number from 0 to 18446744073709551615")
@@ -65,6 +67,11 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	}
 	if r.variants, err = parseVariants(*variant); err != nil {
 		return nil, err
+	}
+	if *guard != "" {
+		if r.guard, err = scenarios.ParseGuard(*guard); err != nil {
+			return nil, fmt.Errorf("--guard: %w", err)
+		}
 	}
 	switch {
 	case r.schedule == "" && r.many():
@@ -147,7 +154,7 @@ func runScenario(args []string, out, problems io.Writer) (holds bool, err error)
 
 func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
 	plan := r.scenario.Plan(r.schedule)
-	return r.scenario.Run(scenarios.Options{Variant: variant, Seed: seed, Plan: &plan})
+	return r.scenario.Run(scenarios.Options{Variant: variant, Guard: r.guard, Seed: seed, Plan: &plan})
 }
 
 func (r *request) saveRun(run *scenarios.Run) error {

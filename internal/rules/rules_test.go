@@ -245,7 +245,7 @@ var layers = map[string][]string{
 	"engine/idempotency/httpidem":            {"engine/host", "engine/idempotency"},
 	"engine/idempotency/grpcidem":            {"engine/idempotency"},
 	"engine/idempotency/pgport":              {},
-	"engine/idempotency/durable":             {"engine/host", "engine/idempotency", "engine/idempotency/pgport"},
+	"engine/idempotency/durable":             {"engine", "engine/host", "engine/idempotency", "engine/idempotency/pgport"},
 	"engine/idempotency/durable/pgtest":      {"engine/host", "engine/idempotency", "engine/idempotency/durable", "engine/idempotency/pgport"},
 	"sim/pgsim":                              {"engine/host", "engine/idempotency/pgport"},
 	"engine/idempotency/worker":              {"engine/idempotency/lease"},
@@ -261,11 +261,13 @@ var layers = map[string][]string{
 	"sim/mongosim":                           {"engine/store"},
 	"sim/redissim/crashes":                   {"engine/host", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/redisstore", "sim/redissim"},
 	"sim/wire":                               {"engine/store", "sim/mongosim"},
-	"sim":                                    {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim", "internal/document"},
-	"scenarios":                              {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal", "internal/document"},
-	"properties":                             {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal", "internal/document"},
-	"properties/mutants":                     {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim", "internal/document"},
-	"reports":                                {"engine", "faults", "properties", "scenarios", "sim/journal", "internal/document"},
+	"sim": {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim", "internal/document",
+		"engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/pgport", "sim/redissim", "sim/pgsim"},
+	"scenarios": {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal", "internal/document",
+		"engine/idempotency", "engine/idempotency/redisstore", "engine/idempotency/durable", "engine/idempotency/redisport", "engine/idempotency/pgport", "sim/redissim", "sim/pgsim"},
+	"properties":         {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal", "internal/document"},
+	"properties/mutants": {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim", "internal/document"},
+	"reports":            {"engine", "faults", "properties", "scenarios", "sim/journal", "internal/document"},
 }
 
 func TestImportsPointOneWay(t *testing.T) {
