@@ -20,6 +20,7 @@ type Window struct {
 	Point      string
 	Occurrence int
 	Position   faults.Position
+	Step       int // at which the process comes there, if it is not disturbed
 }
 
 // Base is a run into which crashes are put one at a time. Together the bases reach every point of the protocol.
@@ -98,14 +99,16 @@ func Windows(j *journal.Journal) (windows []Window) {
 		case journal.HandlerEnded:
 			point = sim.PointHandlerEnd
 		case journal.EffectPerformed:
-			point = sim.PointEffect
+			if point = sim.PointEffect; event.Point != "" {
+				continue // it is a row, and was issued before
+			}
 		default:
 			continue
 		}
 		process := j.ProcessName(event.Process)
 		counts[[2]string{process, point}]++
 		for _, position := range positionsAt(point) {
-			windows = append(windows, Window{process, point, counts[[2]string{process, point}], position})
+			windows = append(windows, Window{process, point, counts[[2]string{process, point}], position, event.Step})
 		}
 	}
 	return windows

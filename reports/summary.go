@@ -33,6 +33,7 @@ type PropertyResult struct {
 	Name       string   `json:"name"`
 	Holds      bool     `json:"holds"`
 	Violations []string `json:"violations"`
+	Notes      []string `json:"notes,omitempty"` // excuses that a conditional property has taken
 }
 
 // Summarize checks all properties and the scenario's expectation.
@@ -44,7 +45,7 @@ func Summarize(run *scenarios.Run) *Summary {
 	}
 	s.Holds = len(s.Unexpected) == 0
 	for _, verdict := range properties.Check(run.Journal) {
-		result := PropertyResult{ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0}
+		result := PropertyResult{ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Notes: verdict.Notes}
 		for _, violation := range verdict.Violations {
 			result.Violations = append(result.Violations, violation.String())
 		}
@@ -100,6 +101,9 @@ func (s *Summary) WriteText(out io.Writer) error {
 	for _, p := range s.Properties {
 		if p.Holds {
 			fmt.Fprintf(&b, "  ok    %-4s %s\n", p.ID, p.Name)
+		}
+		for _, note := range p.Notes {
+			fmt.Fprintf(&b, "  note  %-5s %s\n", p.ID, note)
 		}
 		for _, violation := range p.Violations {
 			fmt.Fprintf(&b, "  FAIL  %s\n", violation)
