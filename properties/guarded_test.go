@@ -84,3 +84,27 @@ func TestGuardedSingles(t *testing.T) {
 		t.Logf("%s %+v: %s, %v", base.Name, base.Workload.Topics[0].Do, c, time.Since(began))
 	}
 }
+
+// guardWindow tells whether a crash there is between two steps of the guard, the handler, or the outcome.
+func guardWindow(w properties.Window) bool {
+	for _, prefix := range []string{"redis.", "postgres.", "handler.", "effect.", "attempt.succeed", "attempt.claim", "order.claim"} {
+		if strings.HasPrefix(w.Point, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestGuardedPairs(t *testing.T) {
+	wanted := guardWindow
+	if *pairs {
+		wanted = nil
+	}
+	for _, base := range []properties.Base{
+		guarded(scenarios.Unguarded, scenarios.Work{}), guarded(scenarios.Redis, scenarios.Work{}), guarded(scenarios.Postgres, scenarios.Work{}),
+	} {
+		began := time.Now()
+		c := enumerate(t, base, 2, wanted)
+		t.Logf("%s %+v: %s, %v", base.Name, base.Workload.Topics[0].Do, c, time.Since(began))
+	}
+}

@@ -72,6 +72,9 @@ func drawWorkload(t *rapid.T) scenarios.Workload {
 	w.RollAt = rapid.SampledFrom([]time.Duration{0, 0, 500 * time.Millisecond, w.LockTimeout}).Draw(t, "roll at")
 	w.PollInterval = rapid.SampledFrom([]time.Duration{w.LockTimeout / 5, 3 * time.Second}).Draw(t, "poll interval")
 	w.HistoryRetention = rapid.SampledFrom([]time.Duration{0, engine.KeepForever, 2 * time.Second}).Draw(t, "history retention")
+	w.Guard = rapid.SampledFrom(append([]scenarios.Guard{scenarios.Unguarded}, scenarios.Guards...)).Draw(t, "guard")
+	w.GuardLease = rapid.SampledFrom([]time.Duration{w.LockTimeout, 30 * time.Second}).Draw(t, "guard lease")
+	w.SweepEvery = rapid.SampledFrom([]time.Duration{0, 0, 2 * time.Second}).Draw(t, "sweep every")
 	for i := range rapid.IntRange(1, 2).Draw(t, "topics") {
 		w.Topics = append(w.Topics, drawTopic(t, fmt.Sprintf("topic-%d", i+1), w.LockTimeout))
 	}
@@ -132,7 +135,7 @@ func drawFault(t *rapid.T, w scenarios.Workload, processes []string) faults.Faul
 		fault.Count = rapid.SampledFrom([]int{1, 2, faults.All}).Draw(t, "count")
 	} else {
 		fault.Position = rapid.SampledFrom(entry.Positions).Draw(t, "position")
-		fault.Point = rapid.SampledFrom(pointsFor(entry.Kind)).Draw(t, "point")
+		fault.Point = rapid.SampledFrom(pointsFor(entry.Kind, w.Guard)).Draw(t, "point")
 	}
 	if entry.Span != "" {
 		fault.Span = rapid.SampledFrom([]time.Duration{
@@ -150,11 +153,17 @@ func drawFault(t *rapid.T, w scenarios.Workload, processes []string) faults.Faul
 }
 
 // pointsFor lists where a fault makes sense. Startup is left to the enumeration: it is long, and would swallow most draws.
-func pointsFor(kind faults.Kind) (points []string) {
+func pointsFor(kind faults.Kind, guard scenarios.Guard) (points []string) {
 	for _, step := range engine.Points() {
 		if !strings.HasPrefix(string(step.Point), "startup.") {
 			points = append(points, string(step.Point))
 		}
+	}
+	switch guard {
+	case scenarios.Redis:
+		points = append(points, sim.RedisPoints...)
+	case scenarios.Postgres, scenarios.PostgresClaimAlone:
+		points = append(points, sim.PostgresPoints...)
 	}
 	switch kind {
 	case faults.LoseCall, faults.LoseReply, faults.Refuse:
