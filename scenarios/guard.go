@@ -51,6 +51,9 @@ type effect func(ctx context.Context, key string) error
 // outside is an effect that no transaction takes back: a payment, a mail.
 func outside(ctx context.Context, key string) error { return sim.Effect(ctx, "charge", key) }
 
+// fenced is outside, with a receiver that looks at the fence of the claim.
+func fenced(ctx context.Context, key string) error { return sim.FencedEffect(ctx, "charge", key) }
+
 // task is what a handler does, given how its effect is performed.
 type task func(ctx context.Context, event engine.Event[Order], perform effect) error
 

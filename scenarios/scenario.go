@@ -173,7 +173,7 @@ func (s *Scenario) Run(options Options) (*Run, error) {
 // In puts the workload into a variant.
 func (w Workload) In(v Variant) Workload {
 	w = w.withDefaults()
-	w.Replicas = v.Replicas
+	w.Replicas = v.Replicas + w.Standby
 	for i := range w.Topics {
 		w.Topics[i].Options.Delivery = v.Delivery
 		w.Topics[i].Options.Unordered = v.Unordered

@@ -28,6 +28,8 @@ type Workload struct {
 	Group string
 	// Replicas is how many processes consume, named worker-1, worker-2, … Default 1.
 	Replicas int
+	// Standby is how many processes consume besides those of the variant.
+	Standby int
 	// Workers, LockTimeout, PollInterval, HistoryRetention, DiscoveryBatch and ReconcileBatch are options of their engines.
 	Workers          int
 	LockTimeout      time.Duration
@@ -75,6 +77,8 @@ type Work struct {
 	Time time.Duration
 	// FailFirst is how many attempts fail before they have the effect.
 	FailFirst int
+	// Fenced effects carry the fence of the guard's claim, and their receiver refuses owners who were overtaken.
+	Fenced bool
 	// Stubborn work does not look at its context: it goes on after its lease is lost.
 	Stubborn bool
 	// Publish is how many further events follow each published one, one after the other, each published to its own topic by the
@@ -190,6 +194,9 @@ func (w Workload) consume(ctx context.Context, p *sim.Process) error {
 
 func (k Work) task(eng *engine.Engine) task {
 	return func(ctx context.Context, event engine.Event[Order], perform effect) error {
+		if k.Fenced {
+			perform = fenced
+		}
 		return k.handle(ctx, eng, event, perform)
 	}
 }

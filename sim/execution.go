@@ -2,13 +2,14 @@ package sim
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine"
 	"github.com/fencepost-sim/fencepost/engine/idempotency"
 	"github.com/fencepost-sim/fencepost/sim/journal"
-	"time"
 )
 
 // GuardOpened tells the journal that the process guards its handlers, by claims in the store that last for the lease.
@@ -41,6 +42,22 @@ func Guarded[T any](handler engine.Handler[T]) engine.Handler[T] {
 		ended.Error = errorText(err)
 		return err
 	}
+}
+
+// ErrFenced is what FencedEffect returns when a newer owner of the claim has been there.
+var ErrFenced = errors.New("sim: the receiver has seen a larger fence")
+
+// FencedEffect is Effect on a receiver that remembers, for each key, the largest fence that it has seen, and refuses smaller ones:
+// owners of a claim who were overtaken.
+func FencedEffect(ctx context.Context, name, key string) error {
+	claim, _ := idempotency.ClaimFromContext(ctx) // without a guard the fence is zero
+	return perform(ctx, name, key, func(w *World) error {
+		if claim.Fence < w.fences[key] {
+			return ErrFenced
+		}
+		w.fences[key] = claim.Fence
+		return nil
+	})
 }
 
 // claimOf is the claim under which the function with this context runs, or an empty document.

@@ -138,6 +138,11 @@ func (w *World) handlerOver(r *running) {
 // Effect performs a side effect outside the database under an idempotency key: a payment, a mail. The journal is the outside
 // world that remembers it. It does nothing and returns the cause if ctx is done, as a well-behaved client does.
 func Effect(ctx context.Context, name, key string) error {
+	return perform(ctx, name, key, func(*World) error { return nil })
+}
+
+// perform performs a side effect unless the receiver refuses it.
+func perform(ctx context.Context, name, key string, receive func(*World) error) error {
 	r, err := fromContext(ctx)
 	if err != nil {
 		return err
@@ -149,13 +154,15 @@ func Effect(ctx context.Context, name, key string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	performed := r.as(journal.EffectPerformed)
-	performed.Name, performed.Key = name, key
-	w.record(performed)
+	if err = receive(w); err == nil {
+		performed := r.as(journal.EffectPerformed)
+		performed.Name, performed.Key = name, key
+		w.record(performed)
+	}
 	w.strike(w.current, PointEffect, occurrence, faults.Unanswered)
 	w.current.pause()
 	w.strike(w.current, PointEffect, occurrence, faults.After)
-	return nil
+	return err
 }
 
 // Sleep lets virtual time pass inside a handler. It returns early with the cause when ctx is done.

@@ -21,6 +21,7 @@ const PostgresCollection = "postgres." + pgport.Table
 var PostgresPoints = []string{
 	"postgres.begin", postgresPoint(pgport.MigrationLock), postgresPoint(pgport.CreateTable), postgresPoint(pgport.Shape),
 	postgresPoint(pgport.CreateIndex), postgresPoint(pgport.LockTimeout), postgresPoint(pgport.Claim), "postgres.commit", "postgres.rollback",
+	"postgres.commit-migration",
 }
 
 // postgresPoint is the statement's name as a word of a plan.
@@ -83,7 +84,7 @@ func (d *simulatedPostgres) ask(ctx context.Context, point string, apply func() 
 
 // Begin implements pgport.DB.
 func (d *simulatedPostgres) Begin(ctx context.Context, isolation pgport.Isolation) (pgport.Tx, error) {
-	t := &simulatedTx{db: d}
+	t := &simulatedTx{db: d, commit: "postgres.commit"}
 	err := d.ask(ctx, "postgres.begin", func() (_ int64, err error) {
 		t.tx, err = d.client.Open(ctx, isolation)
 		return 0, err
@@ -100,6 +101,7 @@ type simulatedTx struct {
 	db      *simulatedPostgres
 	tx      *pgsim.Tx
 	effects []journal.Event // made in it, to be told when it is committed
+	commit  string          // the point of its COMMIT
 }
 
 var _ pgport.Tx = (*simulatedTx)(nil)
@@ -113,6 +115,9 @@ func (t *simulatedTx) drop(err error) {
 
 // Exec implements pgport.Tx.
 func (t *simulatedTx) Exec(ctx context.Context, statement *pgport.Statement, args ...any) (rows int64, err error) {
+	if statement == pgport.MigrationLock {
+		t.commit += "-migration"
+	}
 	err = t.db.ask(ctx, postgresPoint(statement), func() (int64, error) {
 		rows, err = t.tx.Exec(ctx, statement, args...)
 		return rows, err
@@ -150,7 +155,7 @@ func (t *simulatedTx) Text(ctx context.Context, statement *pgport.Statement, arg
 
 // Commit implements pgport.Tx.
 func (t *simulatedTx) Commit(ctx context.Context) error {
-	err := t.db.ask(ctx, "postgres.commit", func() (int64, error) {
+	err := t.db.ask(ctx, t.commit, func() (int64, error) {
 		claims := t.tx.Claims()
 		err := t.tx.Commit(ctx)
 		if err == nil {

@@ -62,6 +62,7 @@ type World struct {
 	journal  *journal.Journal
 	model    *mongosim.Server
 	redis    redisServer
+	fences   map[string]uint64 // by key: the largest that the receivers of FencedEffect have seen
 	postgres *pgsim.Server
 	random   random // scheduling decisions
 
@@ -114,7 +115,7 @@ func New(config Config) (*World, error) {
 		config:  config,
 		journal: &journal.Journal{},
 		model:   mongosim.New(mongosim.Options{Seed: config.Seed, Standalone: config.Standalone}),
-		redis:   newRedisServer(config.Seed), postgres: pgsim.New(),
+		redis:   newRedisServer(config.Seed), fences: map[string]uint64{}, postgres: pgsim.New(),
 		random:  newRandom(config.Seed, 0),
 		choices: config.Plan.Choices,
 		counts:  map[string]int{},
