@@ -12,99 +12,160 @@ import (
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/properties"
 	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
 // pairs is opt-in: go test ./properties -run Pair -pairs -timeout 3h
-var pairs = flag.Bool("pairs", false, "crash at every ordered pair of windows of guarded deliveries")
+var pairs = flag.Bool("pairs", false, "crash guarded deliveries at every ordered pair of windows, not only those of handler and guard")
 
+// guarded is one event for two workers under a guard.
 func guarded(guard scenarios.Guard, do scenarios.Work) properties.Base {
 	w := scenarios.Workload{Replicas: 2, Guard: guard, Topics: []scenarios.TopicLoad{{Do: do}}}
 	if do.Time > 0 && guard == scenarios.Redis {
 		w.SweepEvery = 4 * time.Second
 	}
-	return properties.Base{Name: string(guard), Workload: w}
+	return properties.Base{Name: fmt.Sprintf("%s %+v", guard, do), Workload: w}
 }
 
-// tally counts runs by how many effects the event had, and where the last crash struck when there were two.
+// tally counts runs by how many effects the event had.
 type tally struct {
 	runs    int
 	effects map[int]int
-	twice   map[string]int
-	skipped int
+	again   map[string]int // where the last crash struck, if the event had more than one
+	visited map[properties.Cell]bool
 }
 
-func (c *tally) String() string {
-	return fmt.Sprintf("%d runs, effects %v, twice after a crash at %v", c.runs, c.effects, slices.Sorted(maps.Keys(c.twice)))
-}
-
-func enumerate(t *testing.T, base properties.Base, crashes int, wanted func(properties.Window) bool) *tally {
+// crashEverywhere crashes the base everywhere and checks that every event is delivered with an effect, that all properties hold, and that a second effect
+// under Redis is in the one window that C-III names.
+func crashEverywhere(t *testing.T, base properties.Base, crashes int, wanted func(properties.Window) bool) tally {
 	t.Helper()
-	c := &tally{effects: map[int]int{}, twice: map[string]int{}}
+	began := time.Now()
+	c := tally{effects: map[int]int{}, again: map[string]int{}, visited: map[properties.Cell]bool{}}
 	for run, err := range base.Crashes(1, crashes, wanted) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.runs++
-		for _, violation := range properties.Violations(run.Journal) {
-			t.Errorf("%s\n%s", violation, run.Plan)
-		}
 		most := 0
 		for _, o := range scenarios.Outcomes(run.Journal) { // a publisher that dies may publish twice
 			if most = max(most, o.Effects); o.Status != "success" || o.Effects == 0 {
 				t.Errorf("%+v\n%s", o, run.Plan)
 			}
 		}
-		c.effects[most]++
-		if most > 1 {
-			var at []string
-			for _, f := range run.Plan.Faults {
-				at = append(at, string(f.Position)+" "+f.Point)
-			}
-			c.twice[strings.Join(at, ", ")]++
+		last := run.Plan.Faults[len(run.Plan.Faults)-1]
+		c.visited[properties.Cell{Point: last.Point, Position: last.Position}] = true
+		if c.effects[most]++; most > 1 {
+			c.again[fmt.Sprintf("%s %s", last.Position, last.Point)]++
 		}
-		if c.runs > 1 && t.Failed() && false {
-			return c
+		checkWindows(t, run, most)
+		if t.Failed() {
+			break // the first says enough
 		}
 	}
+	t.Logf("%s: %d runs with %d crashes, by number of effects %v, in %v", base.Name, c.runs, crashes, c.effects, time.Since(began).Round(time.Millisecond))
 	return c
 }
 
-var _ = faults.Before
-var _ = journal.Wrote
-
-func TestGuardedSingles(t *testing.T) {
-	for _, base := range []properties.Base{
-		guarded(scenarios.Unguarded, scenarios.Work{}), guarded(scenarios.Redis, scenarios.Work{}), guarded(scenarios.Postgres, scenarios.Work{}),
-		guarded(scenarios.Redis, scenarios.Work{FailFirst: 1}), guarded(scenarios.Postgres, scenarios.Work{FailFirst: 1}),
-		guarded(scenarios.Redis, scenarios.Work{Time: 25 * time.Second}),guarded(scenarios.Postgres, scenarios.Work{Time: 25 * time.Second}),
-	} {
-		began := time.Now()
-		c := enumerate(t, base, 1, nil)
-		t.Logf("%s %+v: %s, %v", base.Name, base.Workload.Topics[0].Do, c, time.Since(began))
-	}
-}
-
-// guardWindow tells whether a crash there is between two steps of the guard, the handler, or the outcome.
-func guardWindow(w properties.Window) bool {
-	for _, prefix := range []string{"redis.", "postgres.", "handler.", "effect.", "attempt.succeed", "attempt.claim", "order.claim"} {
-		if strings.HasPrefix(w.Point, prefix) {
-			return true
+func checkWindows(t *testing.T, run *scenarios.Run, effects int) {
+	t.Helper()
+	notes := 0
+	for _, verdict := range properties.Check(run.Journal) {
+		for _, violation := range verdict.Violations {
+			t.Errorf("%s\n%s", violation, run.Plan)
+		}
+		for _, note := range verdict.Notes {
+			if notes++; !strings.HasSuffix(note, properties.WindowCrash) {
+				t.Errorf("%s\n%s", note, run.Plan)
+			}
 		}
 	}
-	return false
+	isRedis := slices.ContainsFunc(run.Journal.Events, func(e journal.Event) bool { return e.Kind == journal.GuardOpened && e.Name == string(scenarios.Redis) })
+	if named := notes > 0; isRedis && named != (effects > 1) {
+		t.Errorf("%d effects, and %d windows were named\n%s", effects, notes, run.Plan)
+	}
 }
 
-func TestGuardedPairs(t *testing.T) {
-	wanted := guardWindow
+// behindTheEffect are the places where a crash makes an unguarded effect happen twice. Under Redis, COMPLETE ends that window.
+var behindTheEffect = map[scenarios.Guard][]string{
+	scenarios.Unguarded: {
+		"after effect.perform", "after handler.end", "before attempt.succeed", "before handler.end", "unanswered effect.perform",
+	},
+	scenarios.Redis:    {"after effect.perform", "before redis.complete", "unanswered effect.perform"},
+	scenarios.Postgres: nil,
+}
+
+func TestACrashAnywhereRepeatsAnEffectOnlyWhereItsGuardSaysSo(t *testing.T) {
+	visited := map[properties.Cell]bool{}
+	for _, guard := range []scenarios.Guard{scenarios.Unguarded, scenarios.Redis, scenarios.Postgres} {
+		for _, c := range []tally{
+			crashEverywhere(t, guarded(guard, scenarios.Work{}), 1, nil),
+			crashEverywhere(t, guarded(guard, scenarios.Work{FailFirst: 1}), 1, ofGuard),
+		} {
+			if again := slices.Sorted(maps.Keys(c.again)); !slices.Equal(again, behindTheEffect[guard]) {
+				t.Errorf("%s: the effect happened again after crashes at %q, want %q", guard, again, behindTheEffect[guard])
+			}
+			maps.Copy(visited, c.visited)
+		}
+	}
+	long := crashEverywhere(t, guarded(scenarios.Redis, scenarios.Work{Time: 25 * time.Second}), 1, ofGuard) // heartbeats and sweeps
+	maps.Copy(visited, long.visited)
+	long = crashEverywhere(t, guarded(scenarios.Postgres, scenarios.Work{Time: 25 * time.Second}), 1, ofGuard)
+	if len(long.effects) != 1 || long.effects[1] != long.runs {
+		t.Errorf("a long transaction: %v", long.effects)
+	}
+	for _, point := range append(slices.Clone(sim.RedisPoints), sim.PostgresPoints...) {
+		for _, position := range faults.Positions {
+			if !visited[properties.Cell{Point: point, Position: position}] {
+				t.Errorf("no crash struck %s %s", position, point)
+			}
+		}
+	}
+}
+
+// ofGuard tells whether a crash there is between two steps of the guard, the handler or the outcome.
+func ofGuard(w properties.Window) bool {
+	migrates := slices.Contains([]string{
+		"redis.check", "postgres.migration-lock", "postgres.create-table", "postgres.shape", "postgres.create-index", "postgres.commit-migration",
+	}, w.Point)
+	return !migrates && slices.ContainsFunc([]string{"redis.", "postgres.", "handler.", "effect.", "attempt.succeed"}, func(prefix string) bool {
+		return strings.HasPrefix(w.Point, prefix)
+	})
+}
+
+func TestAnyPairOfCrashesRepeatsAnEffectOnlyWhereItsGuardSaysSo(t *testing.T) {
+	wanted := ofGuard
 	if *pairs {
 		wanted = nil
 	}
-	for _, base := range []properties.Base{
-		guarded(scenarios.Unguarded, scenarios.Work{}), guarded(scenarios.Redis, scenarios.Work{}), guarded(scenarios.Postgres, scenarios.Work{}),
-	} {
-		began := time.Now()
-		c := enumerate(t, base, 2, wanted)
-		t.Logf("%s %+v: %s, %v", base.Name, base.Workload.Topics[0].Do, c, time.Since(began))
+	for _, guard := range []scenarios.Guard{scenarios.Unguarded, scenarios.Redis, scenarios.Postgres} {
+		c := crashEverywhere(t, guarded(guard, scenarios.Work{}), 2, wanted)
+		once := len(c.effects) == 1 && c.effects[1] == c.runs
+		if once != (guard == scenarios.Postgres) {
+			t.Errorf("%s: runs by number of effects: %v", guard, c.effects)
+		}
+	}
+}
+
+// The same plan, without a guard and with each: crash where an unguarded effect would happen twice.
+func TestTheSameRunShowsTwoEffectsWithoutAGuardAndOneUnderPostgres(t *testing.T) {
+	for _, place := range behindTheEffect[scenarios.Unguarded] {
+		position, point, _ := strings.Cut(place, " ")
+		plan := faults.Plan{Faults: []faults.Fault{{
+			Kind: faults.Crash, Process: faults.AnyProcess, Point: point, Position: faults.Position(position), Occurrence: 1, Span: 5 * time.Second,
+		}}}
+		want := map[scenarios.Guard]int{scenarios.Unguarded: 2, scenarios.Redis: 1, scenarios.Postgres: 1}
+		if point == sim.PointEffect {
+			want[scenarios.Redis] = 2 // before COMPLETE
+		}
+		for guard, effects := range want {
+			run, err := guarded(guard, scenarios.Work{}).Workload.Run(plan, 1, scenarios.Bug{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o := scenarios.Outcomes(run.Journal)[0]; o.Effects != effects || len(run.Unstruck) > 0 {
+				t.Errorf("crash %s, guard %s: %d effects, want %d; not struck: %v", place, guard, o.Effects, effects, run.Unstruck)
+			}
+		}
 	}
 }

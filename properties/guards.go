@@ -7,6 +7,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/fencepost-sim/fencepost/engine/idempotency"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/sim"
@@ -89,7 +90,7 @@ type Execution struct {
 	Started             time.Duration
 	Returned, Died      bool
 	Error               string
-	Cancelled           bool
+	Cancelled           bool // it was told that its claim is lost
 	Effects             int
 	Completed           bool // its outcome is stored
 }
@@ -127,8 +128,8 @@ func (s *State) guard(event *journal.Event) {
 	case journal.ExecutionEnded:
 		g.end(s, event)
 	case journal.ExecutionCancelled:
-		if x := g.running(event); x != nil {
-			x.Cancelled = true
+		if x := g.running(event); x != nil { // that the engine's lease is lost does not concern the claim
+			x.Cancelled = strings.Contains(event.Error, idempotency.ErrLostClaim.Error()) || g.wasHindered(x.Process)
 		}
 	case journal.EffectPerformed:
 		if x := g.running(event); x != nil {
@@ -223,10 +224,11 @@ func (g *Guards) struck(event *journal.Event) {
 		g.DataLost, g.clockSet = true, g.clockSet || event.Span != 0
 	case faults.Partition:
 		g.hindered[event.Process] = true
-	case faults.Refuse:
-		g.hindered[anyProcess] = true
-	case faults.LoseCall, faults.LoseReply:
-		if strings.HasPrefix(event.Point, "redis.") || strings.HasPrefix(event.Point, "postgres.") || event.Point == sim.PointEffect {
+	case faults.Refuse, faults.LoseCall, faults.LoseReply:
+		switch ofStore := strings.HasPrefix(event.Point, "redis.") || strings.HasPrefix(event.Point, "postgres.") || event.Point == sim.PointEffect; {
+		case ofStore && faults.Kind(kind) == faults.Refuse:
+			g.hindered[anyProcess] = true // the server refuses them all
+		case ofStore:
 			g.hindered[event.Process] = true
 		}
 	}

@@ -91,7 +91,11 @@ func (w Workload) redisGuard(ctx context.Context, p *sim.Process) (protect, erro
 	}
 	p.AtClose(guard.Shutdown)
 	p.GuardOpened(string(w.Guard), guard.Config().Lease)
-	return func(t task) engine.Handler[Order] { return idempotency.Handler(guard, sim.Guarded(t.with(outside))) }, nil
+	guarded := w.bug.Handler
+	if guarded == nil {
+		guarded = idempotency.Handler[Order]
+	}
+	return func(t task) engine.Handler[Order] { return guarded(guard, sim.Guarded(t.with(outside))) }, nil
 }
 
 func (w Workload) postgresGuard(ctx context.Context, p *sim.Process) (protect, error) {

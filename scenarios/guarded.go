@@ -178,5 +178,3 @@ func afterLostExecution(executions, effects, inAll, effectsInAll int) func(Varia
 		return expected
 	}
 }
-
-func init() { All = append(All, guarded...) }

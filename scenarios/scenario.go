@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/engine/idempotency"
 	"github.com/fencepost-sim/fencepost/engine/idempotency/pgport"
 	"github.com/fencepost-sim/fencepost/engine/idempotency/redisport"
 	"github.com/fencepost-sim/fencepost/engine/store"
@@ -142,6 +143,8 @@ type Bug struct {
 	// Script and Postgres change what the guards' stores do; see sim.Config.
 	Script   func(server *redissim.Server, now time.Time, call *redisport.Call) (redisport.Reply, error)
 	Postgres func(process string, inner pgport.DB) pgport.DB
+	// Handler takes the place of idempotency.Handler.
+	Handler func(guard *idempotency.Guard, handler engine.Handler[Order]) engine.Handler[Order]
 }
 
 // Plan is the scenario's own plan with a schedule.
@@ -198,6 +201,7 @@ func (w Workload) Run(plan faults.Plan, seed uint64, bug Bug) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.bug = bug
 	done = w.Build(world)
 	recorded := world.Run()
 	return &Run{Seed: seed, Plan: plan, Journal: recorded, Deviations: world.Deviations(), Unstruck: world.Unstruck()}, nil

@@ -59,6 +59,8 @@ type Workload struct {
 	StayFor time.Duration
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
 	CloseAt time.Duration
+
+	bug Bug
 }
 
 // TopicLoad is the load on one topic.
