@@ -125,7 +125,12 @@ func drawPlan(t *rapid.T, w scenarios.Workload) faults.Plan {
 var harmless = slices.DeleteFunc(slices.Clone(faults.Catalogue), func(e faults.Entry) bool { return e.Breaks != "" })
 
 func drawFault(t *rapid.T, w scenarios.Workload, processes []string) faults.Fault {
-	entry := rapid.SampledFrom(harmless).Draw(t, "fault")
+	kinds := harmless
+	if w.Guard == scenarios.Redis { // it breaks nothing that the engine promises, and the guard's properties know what it excuses
+		failover, _ := faults.Lookup(faults.RedisFailover)
+		kinds = append(slices.Clone(kinds), failover)
+	}
+	entry := rapid.SampledFrom(kinds).Draw(t, "fault")
 	fault := faults.Fault{
 		Kind:       entry.Kind,
 		Process:    rapid.SampledFrom(processes).Draw(t, "process"),
@@ -141,6 +146,10 @@ func drawFault(t *rapid.T, w scenarios.Workload, processes []string) faults.Faul
 		fault.Span = rapid.SampledFrom([]time.Duration{
 			10 * time.Millisecond, w.PollInterval, w.LockTimeout / 2, w.LockTimeout, 2*w.LockTimeout + 3*w.PollInterval,
 		}).Draw(t, "span")
+	}
+	if fault.Kind == faults.RedisFailover {
+		fault.Count = rapid.SampledFrom([]int{0, 1, 2, 5, faults.All}).Draw(t, "lost writes")
+		fault.Span = rapid.SampledFrom([]time.Duration{0, 0, -time.Second, time.Minute}).Draw(t, "redis clock")
 	}
 	if fault.Kind == faults.SetClock {
 		fault.Span = rapid.SampledFrom([]time.Duration{-5 * time.Minute, -time.Second, time.Second, 5 * time.Minute}).Draw(t, "clock")

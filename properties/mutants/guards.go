@@ -93,6 +93,11 @@ var ofGuards = []Mutant{
 		Workload: quick(), Faults: strike(faults.Crash, faults.After, "redis.claim", 5*time.Second), Hole: holes.TakeoverAtOnce,
 	},
 	{
+		Name: "fence-resets", What: "the fence is a counter that is lost with its record", Caught: "U1",
+		Workload: inRedis(scenarios.Work{}), Hole: holes.FenceResets,
+		Faults: append(strike(faults.RedisFailover, faults.After, sim.PointEffect, 0), strike(faults.Crash, faults.After, sim.PointEffect, 5*time.Second)...),
+	},
+	{
 		Name: "in-flight-is-done", What: "a claim is taken for a result, so that the event of a dead owner is acknowledged", Caught: "U2",
 		Workload: inRedis(scenarios.Work{}), Faults: strike(faults.Crash, faults.After, "redis.claim", 5*time.Second), Hole: holes.InFlightIsDone,
 	},

@@ -30,6 +30,7 @@ const (
 	OneKey            Hole = "one-key"             // hole 15: what tells events apart is not part of the key
 	HeartbeatReleases Hole = "heartbeat-releases"  // hole 4: somebody gives a claim back while its handler runs
 	InFlightIsDone    Hole = "in-flight-is-done"   // a claim is taken for a result
+	FenceResets       Hole = "fence-resets"        // hole 13: the fence is a counter, and is lost with the record
 )
 
 // byAnyone are scripts that look as if the caller held the claim.
@@ -70,6 +71,9 @@ func (h Hole) Run(server *redissim.Server, now time.Time, lease time.Duration, c
 	replies, err := server.Run(now, *call)
 	if err != nil {
 		return nil, err
+	}
+	if h == FenceResets && call.Script == redisport.Claim && found.State == record.Absent {
+		replies[0][1] = "1"
 	}
 	return replies[0], nil
 }
