@@ -14,7 +14,7 @@ import (
 
 // Property is one invariant.
 type Property struct {
-	ID        string // "I1" … "I14", "U1" … "U7", "D1", "C-I" … "C-III", as in the specifications
+	ID        string // "I1" … "I14", "U1" … "U7", "D1", "D2", "C-I" … "C-III", as in the specifications
 	Name      string
 	Statement string
 	// Stores are the guards' stores that promise it; none for what the engine promises.

@@ -15,7 +15,7 @@ import (
 )
 
 // Guarded lists what holds where handlers are guarded: U and D always, C as long as nothing strikes that the condition excludes.
-var Guarded = []Property{owned, replayed, scoped, unwedged, releasedLate, confirmed, patient, exactlyOnce, alone, stored, oneEffect}
+var Guarded = []Property{owned, replayed, scoped, unwedged, releasedLate, confirmed, patient, exactlyOnce, atMostOne, alone, stored, oneEffect}
 
 // The stores of guards, as scenarios name them.
 const (

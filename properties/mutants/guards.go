@@ -163,10 +163,12 @@ var ofGuards = []Mutant{
 	{
 		Name: "claim-unread", What: "nobody looks whether the claim inserted a row", Caught: "D1",
 		Workload: inPostgres, Faults: strike(faults.LoseReply, faults.Unanswered, "postgres.commit", 0),
-		Postgres: instead(pgport.Claim, func(ctx context.Context, _ pgport.DB, tx pgport.Tx, s *pgport.Statement, args []any) (int64, error) {
-			_, err := tx.Exec(ctx, s, args...)
-			return 1, err
-		}),
+		Postgres: instead(pgport.Claim, unread),
+	},
+	{
+		Name: "claim-unread-alone", What: "the same, where the claim commits alone", Caught: "D2",
+		Workload: scenarios.Workload{Replicas: 2, Guard: scenarios.PostgresClaimAlone}, Faults: strike(faults.Crash, faults.After, sim.PointEffect, 5*time.Second),
+		Postgres: instead(pgport.Claim, unread),
 	},
 	{
 		Name: "held-is-duplicate", What: "an event that another transaction holds is taken for a duplicate", Caught: "D1",
@@ -260,6 +262,12 @@ func alone(ctx context.Context, db pgport.DB, _ pgport.Tx, statement *pgport.Sta
 		return 0, errors.Join(err, tx.Rollback(ctx))
 	}
 	return rows, tx.Commit(ctx)
+}
+
+// unread does not look whether the claim inserted a row.
+func unread(ctx context.Context, _ pgport.DB, tx pgport.Tx, statement *pgport.Statement, args []any) (int64, error) {
+	_, err := tx.Exec(ctx, statement, args...)
+	return 1, err
 }
 
 // changedDB runs one statement in another way, or takes every COMMIT for done.
