@@ -7,6 +7,8 @@ import (
 
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/properties"
+	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -66,7 +68,7 @@ func Declared() (places []string) {
 		case entry.Stream:
 			places = append(places, place(entry.Kind, "", ""))
 		default:
-			for _, point := range pointsFor(entry.Kind) {
+			for _, point := range slices.Concat(pointsFor(entry.Kind, scenarios.Unguarded), sim.RedisPoints, sim.PostgresPoints) {
 				for _, position := range positionsAt(point) {
 					if slices.Contains(entry.Positions, position) && canStrike(entry.Kind, point) {
 						places = append(places, place(entry.Kind, point, position))

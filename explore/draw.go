@@ -73,6 +73,9 @@ func DrawWorkload(s Source) scenarios.Workload {
 	w.LeaveAt = oneOf(s, "leave at", 0, 0, 0, 300*time.Millisecond, w.LockTimeout)
 	w.PollInterval = oneOf(s, "poll interval", w.LockTimeout/5, 3*time.Second)
 	w.HistoryRetention = oneOf(s, "history retention", 0, engine.KeepForever, 2*time.Second)
+	w.Guard = oneOf(s, "guard", append([]scenarios.Guard{scenarios.Unguarded}, scenarios.Guards...)...)
+	w.GuardLease = oneOf(s, "guard lease", w.LockTimeout, 30*time.Second)
+	w.SweepEvery = oneOf(s, "sweep every", 0, 0, 2*time.Second)
 	for i := range between(s, 1, 2, "topics") {
 		w.Topics = append(w.Topics, drawTopic(s, fmt.Sprintf("topic-%d", i+1), w.LockTimeout))
 	}
@@ -128,7 +131,11 @@ func processesOf(w scenarios.Workload) []string {
 }
 
 func drawFault(s Source, w scenarios.Workload, swarm Swarm) faults.Fault {
-	entry, _ := faults.Lookup(oneOf(s, "fault", swarm.Kinds...))
+	kinds := swarm.Kinds
+	if w.Guard == scenarios.Redis { // it breaks nothing that the engine promises, and the guard's properties know what it excuses
+		kinds = append(slices.Clone(kinds), faults.RedisFailover)
+	}
+	entry, _ := faults.Lookup(oneOf(s, "fault", kinds...))
 	fault := faults.Fault{
 		Kind:       entry.Kind,
 		Process:    oneOf(s, "process", processesOf(w)...),
@@ -138,10 +145,14 @@ func drawFault(s Source, w scenarios.Workload, swarm Swarm) faults.Fault {
 		fault.Count = oneOf(s, "count", 1, 2, faults.All)
 	} else {
 		fault.Position = oneOf(s, "position", entry.Positions...)
-		fault.Point = oneOf(s, "point", pointsFor(entry.Kind)...)
+		fault.Point = oneOf(s, "point", pointsFor(entry.Kind, w.Guard)...)
 	}
 	if entry.Span != "" {
 		fault.Span = oneOf(s, "span", 10*time.Millisecond, w.PollInterval, w.LockTimeout/2, w.LockTimeout, 2*w.LockTimeout+3*w.PollInterval)
+	}
+	if fault.Kind == faults.RedisFailover {
+		fault.Count = oneOf(s, "lost writes", 0, 1, 2, 5, faults.All)
+		fault.Span = oneOf(s, "redis clock", 0, 0, -time.Second, time.Minute)
 	}
 	if fault.Kind == faults.SetClock {
 		fault.Span = oneOf(s, "clock", -5*time.Minute, -time.Second, time.Second, 5*time.Minute)
@@ -154,11 +165,17 @@ func drawFault(s Source, w scenarios.Workload, swarm Swarm) faults.Fault {
 }
 
 // pointsFor lists where a fault makes sense. Startup is left to the enumeration: it is long, and would swallow most draws.
-func pointsFor(kind faults.Kind) (points []string) {
+func pointsFor(kind faults.Kind, guard scenarios.Guard) (points []string) {
 	for _, step := range engine.Points() {
 		if !strings.HasPrefix(string(step.Point), "startup.") {
 			points = append(points, string(step.Point))
 		}
+	}
+	switch guard {
+	case scenarios.Redis:
+		points = append(points, sim.RedisPoints...)
+	case scenarios.Postgres, scenarios.PostgresClaimAlone:
+		points = append(points, sim.PostgresPoints...)
 	}
 	switch kind {
 	case faults.LoseCall, faults.LoseReply, faults.Refuse:

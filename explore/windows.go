@@ -41,7 +41,9 @@ func Windows(j *journal.Journal) (windows []Window) {
 		case journal.HandlerEnded:
 			point = sim.PointHandlerEnd
 		case journal.EffectPerformed:
-			point = sim.PointEffect
+			if point = sim.PointEffect; event.Point != "" {
+				continue // it is a row, and was issued before
+			}
 		default:
 			continue
 		}

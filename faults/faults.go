@@ -31,6 +31,8 @@ const (
 	Duplicate Kind = "duplicate-notifications"
 	FailWatch Kind = "fail-stream"
 	Unlock    Kind = "unlock"
+
+	RedisFailover Kind = "redis-failover"
 )
 
 // Position is where around a point a fault strikes.
@@ -82,7 +84,7 @@ var Catalogue = []Entry{
 		Positions: []Position{Unanswered}, Shrinks: "remove; first occurrence"},
 	{Kind: Refuse, What: "the server refuses every command of this step, whoever sends it, with an error that says so",
 		Positions: []Position{Before}, Span: "for", Shrinks: "remove; first occurrence"},
-	{Kind: Partition, What: "cut the process off from the database: every call and every change stream fails at once",
+	{Kind: Partition, What: "cut the process off from the database, and from the guards' stores: every call and every change stream fails at once",
 		Positions: []Position{Before, Unanswered}, Span: "for", Shrinks: "remove; first occurrence"},
 	{Kind: SetClock, What: "set the wall clock of the process wrong; it stays wrong over restarts",
 		Positions: []Position{Before, After}, Span: "by", Signed: true, Shrinks: "remove; first occurrence"},
@@ -94,6 +96,9 @@ var Catalogue = []Entry{
 	{Kind: FailWatch, What: "break the change stream", Stream: true, Shrinks: "remove; first occurrence"},
 	{Kind: Unlock, What: "an operator unlocks every locked attempt by hand, although its worker lives",
 		Positions: Positions, Breaks: "at-most-once", Shrinks: "remove; first occurrence"},
+	{Kind: RedisFailover, What: "Redis fails over to a replica that has not seen the last writes (count; 1 if none is given)",
+		Positions: Positions, Span: "the new clock differs by", Zero: "the same clock", Signed: true,
+		Breaks: "effects that are guarded by Redis", Shrinks: "remove; first occurrence"},
 }
 
 // Lookup returns the entry of a kind.
@@ -114,7 +119,7 @@ type Fault struct {
 	Occurrence int
 	Position   Position
 	Span       time.Duration
-	// Count is how many notifications in a row are concerned. All means every one from Occurrence on.
+	// Count is how many notifications in a row are concerned, or how many writes are lost. All means every one from Occurrence on.
 	Count int
 }
 

@@ -14,10 +14,12 @@ import (
 
 // Property is one invariant.
 type Property struct {
-	ID        string // "I1" … "I14", as in the specification
+	ID        string // "I1" … "I14", "U1" … "U7", "D1", "D2", "C-I" … "C-III", as in the specifications
 	Name      string
 	Statement string
-	New       func() Checker
+	// Stores are the guards' stores that promise it; none for what the engine promises.
+	Stores []string
+	New    func() Checker
 }
 
 // Checker folds one journal. It is told of every event, after the state has taken it in, and of the end.
@@ -38,7 +40,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s, at step %d (%v): %s", v.Property, v.Step, v.Time, v.What)
 }
 
-// All is every property, in order.
+// All is every property of the engine, in order.
 var All = []Property{
 	noLoss, uniqueness, fencing, terminal, atMostOnce, numbering, ordering, recovery, concurrency, retention, acknowledged,
 	fairness, closing, truth,
@@ -48,10 +50,12 @@ var All = []Property{
 type Verdict struct {
 	Property   Property
 	Violations []Violation
+	// Notes say which excuse was taken where a property holds conditionally.
+	Notes []string
 }
 
-// Check checks all properties in one pass over the journal and returns a verdict for each, in order.
-func Check(j *journal.Journal) []Verdict { return check(j, All) }
+// Check checks all properties, those of the guard included if handlers are guarded, in one pass over the journal and returns a verdict for each, in order.
+func Check(j *journal.Journal) []Verdict { return check(j, applicable(j)) }
 
 // Violations checks all properties and returns what they found.
 func Violations(j *journal.Journal) (found []Violation) {

@@ -29,6 +29,8 @@ type State struct {
 	Subscription *Change[Subscription]
 	Delivery     *Change[Delivery]
 	Attempt      *Change[Attempt]
+	// Guards is nil as long as no handler is guarded.
+	Guards *Guards
 
 	Now        time.Duration
 	Ended      string // the reason, once the run has ended
@@ -188,10 +190,16 @@ func (s *State) Violate(format string, values ...any) {
 	})
 }
 
+// Note notes the excuse of the property which is being asked.
+func (s *State) Note(format string, values ...any) {
+	s.verdict.Notes = append(s.verdict.Notes, fmt.Sprintf(format, values...))
+}
+
 // apply folds an event in, before the properties see it.
 func (s *State) apply(event *journal.Event) {
 	s.step, s.Now = event.Step, event.Time
 	s.Subscription, s.Delivery, s.Attempt = nil, nil, nil
+	s.guard(event)
 	switch event.Kind {
 	case journal.RunStarted:
 		s.start = time.UnixMilli(event.Number)

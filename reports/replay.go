@@ -25,6 +25,7 @@ type Replay struct {
 	Scenario string
 	Variant  scenarios.Variant
 	Workload scenarios.Workload
+	Guard    scenarios.Guard // that replaced the scenario's own; empty if none did
 	Seed     uint64
 	Plan     faults.Plan
 	// Hash and Lines are the journal in its stable encoding. Both are empty in a regression, which must hold whatever the steps are.
@@ -43,7 +44,7 @@ func NewReplay(run *scenarios.Run) *Replay {
 func NewRegression(run *scenarios.Run) *Replay {
 	r := &Replay{Seed: run.Seed, Plan: run.Plan}
 	if run.Scenario != nil {
-		r.Scenario, r.Variant = run.Scenario.Name, run.Variant
+		r.Scenario, r.Variant, r.Guard = run.Scenario.Name, run.Variant, run.Guard
 	} else {
 		r.Workload = run.Workload
 	}
@@ -58,6 +59,9 @@ func (r *Replay) Write(out io.Writer) error {
 		fmt.Fprintf(w, "scenario %s\nvariant %s\n", r.Scenario, r.Variant)
 	} else {
 		fmt.Fprintf(w, "workload %s\n", r.Workload)
+	}
+	if r.Guard != "" {
+		fmt.Fprintf(w, "guard %s\n", r.Guard)
 	}
 	fmt.Fprintf(w, "seed %d\n%s", r.Seed, r.Plan)
 	if len(r.Lines) > 0 {
@@ -117,6 +121,8 @@ func (r *Replay) readHeader(line string, plan *strings.Builder) (err error) {
 		r.Workload, err = scenarios.ParseWorkload(value)
 	case "variant":
 		r.Variant, err = scenarios.ParseVariant(value)
+	case "guard":
+		r.Guard, err = scenarios.ParseGuard(value)
 	case "seed":
 		if r.Seed, err = strconv.ParseUint(value, 10, 64); err != nil {
 			err = fmt.Errorf("seed %q; allowed: a whole number from 0 to 18446744073709551615", value)
@@ -147,5 +153,5 @@ func (r *Replay) run() (*scenarios.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return scenario.Run(scenarios.Options{Variant: r.Variant, Seed: r.Seed, Plan: &r.Plan})
+	return scenario.Run(scenarios.Options{Variant: r.Variant, Guard: r.Guard, Seed: r.Seed, Plan: &r.Plan})
 }

@@ -14,12 +14,14 @@ import (
 type Summary struct {
 	Scenario   string              `json:"scenario"`
 	Variant    string              `json:"variant"`
+	Guard      string              `json:"guard,omitempty"` // that replaced the scenario's own
 	Seed       uint64              `json:"seed"`
 	Plan       []string            `json:"plan"`
 	Hash       string              `json:"hash"`
 	Steps      int                 `json:"steps"`
 	Holds      bool                `json:"holds"`
 	Events     []scenarios.Outcome `json:"events"`
+	Compared   bool                `json:"compared"` // with what the scenario says must come out
 	Unexpected []string            `json:"unexpected"`
 	Properties []PropertyResult    `json:"properties"`
 	Reproduce  string              `json:"reproduce"`
@@ -31,14 +33,15 @@ type PropertyResult struct {
 	Name       string   `json:"name"`
 	Holds      bool     `json:"holds"`
 	Violations []string `json:"violations"`
+	Notes      []string `json:"notes,omitempty"` // excuses that a conditional property has taken
 }
 
 // Summarize checks all properties and the scenario's expectation.
 func Summarize(run *scenarios.Run) *Summary {
 	s := &Summary{
-		Scenario: "a load of its own", Seed: run.Seed,
+		Scenario: "a load of its own", Guard: string(run.Guard), Seed: run.Seed,
 		Plan: planLines(run), Hash: run.Journal.Hash(), Steps: run.Journal.Steps(),
-		Events: scenarios.Outcomes(run.Journal), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
+		Events: scenarios.Outcomes(run.Journal), Compared: run.Compared(), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
 	}
 	if s.Unexpected == nil {
 		s.Unexpected = []string{} // null would be another type to those who read the JSON
@@ -49,7 +52,7 @@ func Summarize(run *scenarios.Run) *Summary {
 	s.Holds = len(s.Unexpected) == 0
 	for _, verdict := range properties.Check(run.Journal) {
 		result := PropertyResult{
-			ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Violations: []string{},
+			ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Violations: []string{}, Notes: verdict.Notes,
 		}
 		for _, violation := range verdict.Violations {
 			result.Violations = append(result.Violations, violation.String())
@@ -71,6 +74,9 @@ func Reproduce(run *scenarios.Run) string {
 		return ""
 	}
 	line := fmt.Sprintf("go run ./cmd/simrun --scenario %s --variant %s --seed %d", run.Scenario.Name, run.Variant, run.Seed)
+	if run.Guard != "" {
+		line += " --guard " + string(run.Guard)
+	}
 	if run.Plan.Schedule != "" {
 		line += " --schedule " + string(run.Plan.Schedule)
 	}
@@ -90,9 +96,15 @@ func (s *Summary) WriteText(out io.Writer) error {
 	for _, event := range s.Events {
 		fmt.Fprintf(&b, "%s  group %s: handler starts: %d, side effects: %d, idempotency keys: %d, attempts: %s, delivery: %s\n",
 			event.EventID, event.Group, event.Starts, event.Effects, len(event.Keys), numbered(event.Attempts), event.Status)
+		if event.Executions > 0 {
+			fmt.Fprintf(&b, "%s  executions under the guard: %d\n", event.EventID, event.Executions)
+		}
 	}
 	b.WriteString("\n")
-	if len(s.Unexpected) == 0 {
+	switch {
+	case !s.Compared:
+		b.WriteString("  --    not compared with what the scenario expects: that is about another guard\n")
+	case len(s.Unexpected) == 0:
 		b.WriteString("  ok    as the scenario expects\n")
 	}
 	for _, difference := range s.Unexpected {
@@ -101,6 +113,9 @@ func (s *Summary) WriteText(out io.Writer) error {
 	for _, p := range s.Properties {
 		if p.Holds {
 			fmt.Fprintf(&b, "  ok    %-4s %s\n", p.ID, p.Name)
+		}
+		for _, note := range p.Notes {
+			fmt.Fprintf(&b, "  note  %-5s %s\n", p.ID, note)
 		}
 		for _, violation := range p.Violations {
 			fmt.Fprintf(&b, "  FAIL  %s\n", violation)

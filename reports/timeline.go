@@ -82,12 +82,46 @@ func (t *timeline) sentence(event *journal.Event) string {
 		return fmt.Sprintf("✂ context of the handler is cancelled: %s, attempt %d, %s", t.name(event.Key), event.Number, strings.TrimPrefix(event.Error, "fencepost: "))
 	case journal.HandlerEnded:
 		return fmt.Sprintf("■ handler returns: %s, attempt %d, %s", t.name(event.Key), event.Number, result(event.Error))
+	case journal.ExecutionStarted:
+		return "▷ " + t.executed(event)
+	case journal.ExecutionCancelled:
+		return "✂ context of the guarded execution is cancelled: " + t.name(event.Key) + ", " + event.Error
+	case journal.Applied:
+		return t.asked(event)
 	case journal.Wrote:
 		return t.written(event)
 	case journal.Expired:
 		return "retention removes " + event.Collection + " " + event.Key
 	case journal.RunEnded:
 		return "the run ends: " + event.Name
+	}
+	return ""
+}
+
+// executed says under which claim a guarded function runs.
+func (t *timeline) executed(event *journal.Event) string {
+	text := "guarded execution starts: " + t.name(event.Key)
+	if fence, held := document.Get(event.Document, "fence").(int64); held {
+		text += fmt.Sprintf(", fence %d", fence)
+	}
+	return text
+}
+
+// asked says what a guard's store answered. Heartbeats, and sweeps that found nothing, are left out.
+func (t *timeline) asked(event *journal.Event) string {
+	switch reply, _ := document.Get(event.Document, "reply").(bson.A); {
+	case event.Error != "" && (strings.HasPrefix(event.Point, "redis.") || strings.HasPrefix(event.Point, "postgres.")):
+		return event.Point + ": " + event.Error
+	case len(reply) > 0 && event.Point == "redis.sweep" && reply[0] != "kept", len(reply) > 0 && event.Point == "redis.extend" && reply[0] != "held":
+		return fmt.Sprintf("%s: %v", event.Point, reply[0])
+	case len(reply) > 0 && (event.Point == "redis.claim" || event.Point == "redis.complete" || event.Point == "redis.release"):
+		return fmt.Sprintf("%s: %v", event.Point, reply[0])
+	case event.Point == "postgres.claim" && event.Number == 0:
+		return "postgres.claim: a duplicate"
+	case event.Point == "postgres.claim":
+		return "postgres.claim: inserted, not committed"
+	case event.Point == "postgres.commit" && event.Number > 0:
+		return "postgres.commit: applied"
 	}
 	return ""
 }

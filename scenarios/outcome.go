@@ -15,16 +15,18 @@ import (
 
 // Outcome is what came of one event in one consumer group, read from the journal. Times are virtual, in nanoseconds since the start of the run.
 type Outcome struct {
-	EventID  string        `json:"event"`
-	Group    string        `json:"group"` // empty as long as no group has a delivery
-	Topic    string        `json:"topic"`
-	Stored   time.Duration `json:"stored"`
-	Starts   int           `json:"starts"`
-	First    time.Duration `json:"first"` // start of the first handler
-	Effects  int           `json:"effects"`
-	Keys     []string      `json:"keys"`     // idempotency keys of the effects, each once
-	Attempts []string      `json:"attempts"` // "success", "pending", or the code of the error, by number
-	Status   string        `json:"status"`   // of the delivery; empty if there is none
+	EventID string        `json:"event"`
+	Group   string        `json:"group"` // empty as long as no group has a delivery
+	Topic   string        `json:"topic"`
+	Stored  time.Duration `json:"stored"`
+	Starts  int           `json:"starts"`
+	// Executions is how often what a guard protects was started.
+	Executions int           `json:"executions"`
+	First      time.Duration `json:"first"` // start of the first handler
+	Effects    int           `json:"effects"`
+	Keys       []string      `json:"keys"`     // idempotency keys of the effects, each once
+	Attempts   []string      `json:"attempts"` // "success", "pending", or the code of the error, by number
+	Status     string        `json:"status"`   // of the delivery; empty if there is none
 }
 
 // outcomes are put together from the journal.
@@ -59,6 +61,8 @@ func (o *outcomes) observe(event *journal.Event) {
 		if outcome.Starts++; outcome.Starts == 1 {
 			outcome.First = event.Time
 		}
+	case event.Kind == journal.ExecutionStarted:
+		o.of(event.Key, event.Group).Executions++
 	case event.Kind == journal.EffectPerformed:
 		outcome := o.of(o.delivery[event.Delivery][0], o.delivery[event.Delivery][1])
 		outcome.Effects++
@@ -127,10 +131,15 @@ func attemptResult(attempt bson.D) string {
 	return status
 }
 
+// Compared tells whether the scenario says what must come out: not of workloads without one, nor under another guard than its own.
+func (r *Run) Compared() bool {
+	return r.Scenario != nil && (r.Guard == "" || r.Guard == r.Scenario.Workload.withDefaults().Guard)
+}
+
 // Unexpected compares the run with what its scenario expects in its variant. It returns one sentence for each
 // difference, and nothing for a workload without a scenario.
 func (r *Run) Unexpected() (differences []string) {
-	if r.Scenario == nil {
+	if !r.Compared() {
 		return nil
 	}
 	expected := r.Scenario.Expect(r.Variant)
@@ -153,6 +162,9 @@ func (r *Run) Unexpected() (differences []string) {
 		if o.Effects != expected.Effects {
 			differ("side effects", o.Effects, expected.Effects)
 		}
+		if r.Scenario.Workload.Guard != "" && o.Executions != expected.Executions {
+			differ("guarded executions", o.Executions, expected.Executions)
+		}
 		if len(o.Keys) > 1 {
 			differ("idempotency keys", o.Keys, "one")
 		}
@@ -166,15 +178,18 @@ func (r *Run) Unexpected() (differences []string) {
 			differ("time to the first handler start", o.First-o.Stored, "at most "+expected.Within.String())
 		}
 	}
-	if expected.Fenced && !r.fenced() {
+	if expected.Fenced && !r.reported("fenced out") {
 		differ("stale outcome", "not refused", "refused and reported")
+	}
+	if expected.Reported != "" && !r.reported(expected.Reported) {
+		differ("reported errors", "without "+expected.Reported, "one with it")
 	}
 	return differences
 }
 
-// fenced tells whether an engine reported that an outcome was fenced out.
-func (r *Run) fenced() bool {
+// reported tells whether an engine or a guard reported such an error.
+func (r *Run) reported(text string) bool {
 	return slices.ContainsFunc(r.Journal.Events, func(e journal.Event) bool {
-		return e.Kind == journal.ErrorReported && strings.Contains(e.Error, "fenced out")
+		return e.Kind == journal.ErrorReported && strings.Contains(e.Error, text)
 	})
 }

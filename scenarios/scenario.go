@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/engine/idempotency"
+	"github.com/fencepost-sim/fencepost/engine/idempotency/pgport"
+	"github.com/fencepost-sim/fencepost/engine/idempotency/redisport"
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/internal/defect"
 	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
+	"github.com/fencepost-sim/fencepost/sim/redissim"
 )
 
 // Variant is a configuration in which every scenario runs.
@@ -98,6 +102,10 @@ type Expectation struct {
 	Within time.Duration
 	// Fenced says that a stale outcome must have been refused and reported.
 	Fenced bool
+	// Executions is how often what the guard protects is started; of scenarios with a guard.
+	Executions int
+	// Reported is a text that must be among the errors that were reported.
+	Reported string
 }
 
 // Run is everything that a run is made of, and what came of it.
@@ -106,9 +114,11 @@ type Run struct {
 	Scenario *Scenario
 	Variant  Variant
 	Workload Workload
-	Seed     uint64
-	Plan     faults.Plan
-	Journal  *journal.Journal
+	// Guard replaces the scenario's own, if it is not empty.
+	Guard   Guard
+	Seed    uint64
+	Plan    faults.Plan
+	Journal *journal.Journal
 	// Deviations are the scheduling decisions that were not the default.
 	Deviations []faults.Choice
 	// Unstruck are faults that did not find their place.
@@ -122,6 +132,8 @@ type Options struct {
 	Seed uint64
 	// Plan replaces the scenario's own faults in the default order.
 	Plan *faults.Plan
+	// Guard replaces the scenario's own: the same run with another guard, or without.
+	Guard Guard
 	// Bug is a bug to plant.
 	Bug Bug
 }
@@ -130,6 +142,11 @@ type Options struct {
 type Bug struct {
 	Decorate func(process string, inner store.Store) store.Store
 	Defects  defect.Set
+	// Script and Postgres change what the guards' stores do; see sim.Config.
+	Script   func(server *redissim.Server, now time.Time, call *redisport.Call) (redisport.Reply, error)
+	Postgres func(process string, inner pgport.DB) pgport.DB
+	// Handler takes the place of idempotency.Handler.
+	Handler func(guard *idempotency.Guard, handler engine.Handler[Order]) engine.Handler[Order]
 }
 
 // Plan is the scenario's own plan with a schedule.
@@ -150,18 +167,22 @@ func (s *Scenario) Run(options Options) (*Run, error) {
 	if options.Plan != nil {
 		plan = *options.Plan
 	}
-	run, err := s.Workload.In(options.Variant).Run(plan, options.Seed, options.Bug)
+	workload := s.Workload.In(options.Variant)
+	if options.Guard != "" {
+		workload.Guard = options.Guard
+	}
+	run, err := workload.Run(plan, options.Seed, options.Bug)
 	if err != nil {
 		return nil, err
 	}
-	run.Scenario, run.Variant = s, options.Variant
+	run.Scenario, run.Variant, run.Guard = s, options.Variant, options.Guard
 	return run, nil
 }
 
 // In puts the workload into a variant.
 func (w Workload) In(v Variant) Workload {
 	w = w.withDefaults()
-	w.Replicas = v.Replicas
+	w.Replicas = v.Replicas + w.Standby
 	for i := range w.Topics {
 		w.Topics[i].Options.Delivery = v.Delivery
 		w.Topics[i].Options.Unordered = v.Unordered
@@ -189,12 +210,13 @@ func (w Workload) World(plan faults.Plan, seed uint64, bug Bug, watch func(step 
 		limit = w.CloseAt
 	}
 	world, err := sim.New(sim.Config{
-		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Watch: watch,
+		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Watch: watch, Script: bug.Script, DecoratePostgres: bug.Postgres,
 		Done: func(w *sim.World) bool { return done(w) },
 	})
 	if err != nil {
 		return nil, err
 	}
+	w.bug = bug
 	done = w.Build(world)
 	return world, nil
 }

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
@@ -8,8 +9,10 @@ import (
 	"github.com/fencepost-sim/fencepost/sim"
 )
 
-// All scenarios, in the order in which they are best read.
-var All = []Scenario{
+// All scenarios, in the order in which they are best read: those of the delivery engine, then those of the guards.
+var All = slices.Concat(deliveries, guarded)
+
+var deliveries = []Scenario{
 	{
 		Name:   "no-faults",
 		Title:  "nothing goes wrong",

@@ -31,6 +31,8 @@ type Workload struct {
 	Replicas int
 	// Partial lets each replica leave out one topic. It needs two replicas and two topics, and is without effect otherwise.
 	Partial bool
+	// Standby is how many processes consume besides those of the variant.
+	Standby int
 	// Workers, LockTimeout, PollInterval, HistoryRetention, DiscoveryBatch and ReconcileBatch are options of their engines.
 	Workers          int
 	LockTimeout      time.Duration
@@ -40,6 +42,12 @@ type Workload struct {
 	ReconcileBatch   int
 	// Topics are subscribed to by every replica, and published to by every publisher. Default: one topic, "order.created".
 	Topics []TopicLoad
+	// Guard is what the replicas guard their handlers with. Default: Unguarded.
+	Guard Guard
+	// GuardLease is how long a claim in Redis lasts. Default 30 s.
+	GuardLease time.Duration
+	// SweepEvery is the interval of the guards' sweepers. Default: no sweeper.
+	SweepEvery time.Duration
 	// Publishers is how many processes publish: publisher, publisher-2, … Default 1.
 	Publishers int
 	// PublishAt is when publishing begins. Default 0.
@@ -56,6 +64,8 @@ type Workload struct {
 	StayFor time.Duration
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
 	CloseAt time.Duration
+
+	bug Bug
 }
 
 // TopicLoad is the load on one topic.
@@ -74,6 +84,8 @@ type Work struct {
 	Time time.Duration
 	// FailFirst is how many attempts fail before they have the effect.
 	FailFirst int
+	// Fenced effects carry the fence of the guard's claim, and their receiver refuses owners who were overtaken.
+	Fenced bool
 	// Stubborn work does not look at its context: it goes on after its lease is lost.
 	Stubborn bool
 	// Publish is how many further events follow each published one, one after the other, each published to its own topic by the
@@ -89,6 +101,9 @@ var groupNames = []string{"billing", "shipping", "audit"}
 
 func (w Workload) withDefaults() Workload {
 	w.Groups = min(max(1, w.Groups), len(groupNames))
+	if w.Guard == "" {
+		w.Guard = Unguarded
+	}
 	w.Replicas, w.Publishers = max(1, w.Replicas), max(1, w.Publishers)
 	if w.Topics = slices.Clone(w.Topics); len(w.Topics) == 0 { // worlds that run beside each other share the original
 		w.Topics = []TopicLoad{{}}
@@ -194,7 +209,11 @@ func (r replica) consume(ctx context.Context, p *sim.Process) error {
 	if err != nil {
 		return err
 	}
-	subscriptions, err := r.subscribe(ctx, p, eng)
+	guarded, err := r.guard(ctx, p)
+	if err != nil {
+		return err
+	}
+	subscriptions, err := r.subscribe(ctx, p, eng, guarded)
 	if err != nil {
 		return err
 	}
@@ -207,7 +226,7 @@ func (r replica) consume(ctx context.Context, p *sim.Process) error {
 		return nil
 	}
 	if r.LeaveAt > 0 {
-		if err := r.leave(ctx, p, eng, subscriptions); err != nil {
+		if err := r.leave(ctx, p, eng, subscriptions, guarded); err != nil {
 			return err
 		}
 	}
@@ -221,9 +240,9 @@ func (r replica) consume(ctx context.Context, p *sim.Process) error {
 	return nil
 }
 
-func (r replica) subscribe(ctx context.Context, p *sim.Process, eng *engine.Engine) (subscriptions []*engine.Subscription, err error) {
+func (r replica) subscribe(ctx context.Context, p *sim.Process, eng *engine.Engine, guarded protect) (subscriptions []*engine.Subscription, err error) {
 	for _, topic := range r.topics() {
-		subscription, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, topic.Do.handler(eng))
+		subscription, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, guarded(topic.Do.task(eng)))
 		if err != nil {
 			return nil, err
 		}
@@ -233,7 +252,7 @@ func (r replica) subscribe(ctx context.Context, p *sim.Process, eng *engine.Engi
 }
 
 // leave unsubscribes, and subscribes again after a while.
-func (r replica) leave(ctx context.Context, p *sim.Process, eng *engine.Engine, subscriptions []*engine.Subscription) error {
+func (r replica) leave(ctx context.Context, p *sim.Process, eng *engine.Engine, subscriptions []*engine.Subscription, guarded protect) error {
 	if err := p.Sleep(ctx, r.LeaveAt-p.World().Now()); err != nil {
 		return err
 	}
@@ -243,17 +262,22 @@ func (r replica) leave(ctx context.Context, p *sim.Process, eng *engine.Engine, 
 	if err := p.Sleep(ctx, eng.Options().LockTimeout); err != nil {
 		return err
 	}
-	if _, err := r.subscribe(ctx, p, eng); err != nil && !errors.Is(err, engine.ErrClosed) {
+	if _, err := r.subscribe(ctx, p, eng, guarded); err != nil && !errors.Is(err, engine.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-func (k Work) handler(eng *engine.Engine) engine.Handler[Order] {
-	return func(ctx context.Context, event engine.Event[Order]) error { return k.handle(ctx, eng, event) }
+func (k Work) task(eng *engine.Engine) task {
+	return func(ctx context.Context, event engine.Event[Order], perform effect) error {
+		if k.Fenced {
+			perform = fenced
+		}
+		return k.handle(ctx, eng, event, perform)
+	}
 }
 
-func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event[Order]) error {
+func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event[Order], perform effect) error {
 	if k.Stubborn {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -263,7 +287,7 @@ func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event
 	if event.Attempt <= k.FailFirst {
 		return ErrDeclined
 	}
-	if err := sim.Effect(ctx, "charge", event.ID); err != nil {
+	if err := perform(ctx, event.ID); err != nil {
 		return err
 	}
 	if event.Data.Generation < k.Publish {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/fencepost-sim/fencepost/engine"
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/faults"
@@ -57,6 +59,7 @@ type running struct {
 	task      int
 	context   context.Context
 	cancelled bool
+	claim     bson.D // of an execution under a guard; nil for the handler itself
 }
 
 type runningKey struct{}
@@ -93,7 +96,7 @@ func Handle[T any](p *Process, handler engine.Handler[T]) engine.Handler[T] {
 func (r *running) as(kind journal.Kind) journal.Event {
 	return journal.Event{
 		Kind: kind, Process: r.process.index, Task: r.task, Key: r.event, Name: r.topic,
-		Group: r.group, Delivery: r.delivery, Number: int64(r.attempt),
+		Group: r.group, Delivery: r.delivery, Number: int64(r.attempt), Document: r.claim,
 	}
 }
 
@@ -133,6 +136,9 @@ func (r *running) watchContext() {
 	if !r.cancelled && r.context.Err() != nil {
 		r.cancelled = true
 		cancelled := r.as(journal.HandlerCancelled)
+		if r.claim != nil {
+			cancelled = r.as(journal.ExecutionCancelled)
+		}
 		cancelled.Error = errorText(context.Cause(r.context))
 		r.process.world.record(cancelled)
 	}
@@ -145,6 +151,11 @@ func (w *World) handlerOver(r *running) {
 // Effect performs a side effect outside the database under an idempotency key: a payment, a mail. The journal is the outside
 // world that remembers it. It does nothing and returns the cause if ctx is done, as a well-behaved client does.
 func Effect(ctx context.Context, name, key string) error {
+	return perform(ctx, name, key, func(*World) error { return nil })
+}
+
+// perform performs a side effect unless the receiver refuses it.
+func perform(ctx context.Context, name, key string, receive func(*World) error) error {
 	r, err := fromContext(ctx)
 	if err != nil {
 		return err
@@ -156,13 +167,15 @@ func Effect(ctx context.Context, name, key string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	performed := r.as(journal.EffectPerformed)
-	performed.Name, performed.Key = name, key
-	w.record(performed)
+	if err = receive(w); err == nil {
+		performed := r.as(journal.EffectPerformed)
+		performed.Name, performed.Key = name, key
+		w.record(performed)
+	}
 	w.strike(w.current, PointEffect, occurrence, faults.Unanswered)
 	w.current.pause()
 	w.strike(w.current, PointEffect, occurrence, faults.After)
-	return nil
+	return err
 }
 
 // Sleep lets virtual time pass inside a handler. It returns early with the cause when ctx is done.

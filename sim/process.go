@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/sim/journal"
+	"github.com/fencepost-sim/fencepost/sim/pgsim"
 )
 
 // Main is what a process does: it opens engines, subscribes, publishes. It runs again, from the
@@ -34,6 +36,8 @@ type Process struct {
 	tasks       []*task
 	parked      []*task // ready, but frozen
 	engines     []*engine.Engine
+	closers     []func(context.Context) error // of what engines' handlers use
+	postgres    *pgsim.Client
 	ids         random
 	counts      map[string]int // how often each point was reached, over all incarnations
 	notified    int
@@ -73,6 +77,7 @@ func (p *Process) start() {
 	p.incarnation++
 	p.dead, p.frozen = false, 0
 	p.started, p.engines, p.tasks, p.parked = w.now, nil, nil, nil
+	p.closers, p.postgres = nil, nil
 	p.instance = &instance{process: p}
 	p.ids = newRandom(w.config.Seed, uint64(p.index)<<16|uint64(p.incarnation))
 	w.record(journal.Event{Kind: journal.ProcessStarted, Process: p.index, Name: p.name, Number: int64(p.incarnation)})
@@ -98,6 +103,7 @@ func (p *Process) kill(reason string, restart time.Duration) {
 	p.dead, p.instance.over = true, true
 	w.record(journal.Event{Kind: journal.ProcessDied, Process: p.index, Name: reason})
 	p.unwind()
+	p.disconnect()
 	if restart > 0 {
 		w.during(restart, p.start)
 	}
@@ -226,8 +232,32 @@ func (p *Process) closeEngines() {
 		eng := p.engines[0]
 		p.engines = p.engines[1:]
 		err := eng.Close(context.Background())
+		if len(p.engines) == 0 && err == nil {
+			err = p.closeRest()
+		}
 		p.world.record(journal.Event{Kind: journal.ProcessClosed, Process: p.index, Error: errorText(err)})
 	}
+}
+
+// AtClose registers what is to be closed after the engines: the guards of their handlers.
+func (p *Process) AtClose(close func(context.Context) error) { p.closers = append(p.closers, close) }
+
+func (p *Process) closeRest() (err error) {
+	for len(p.closers) > 0 && err == nil {
+		last := p.closers[len(p.closers)-1]
+		p.closers = p.closers[:len(p.closers)-1]
+		err = last(context.Background())
+	}
+	return err
+}
+
+// Host returns the machine that this life of the process runs on.
+func (p *Process) Host() host.Host { return &simulatedHost{p, p.instance} }
+
+// Report puts an error into the journal that nobody is told of otherwise.
+func (p *Process) Report(err error) {
+	w := p.world
+	w.record(journal.Event{Kind: journal.ErrorReported, Process: p.index, Task: w.current.id, Error: err.Error()})
 }
 
 func errorText(err error) string {

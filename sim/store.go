@@ -25,13 +25,25 @@ type call struct {
 	world *World
 	task  *task
 	point string
+	to    *peer
 }
+
+// peer is the server at the other end of a call: what its clients are told when a request is lost or refused.
+type peer struct {
+	lost    error
+	refused func(kind string) error
+}
+
+// database is the peer of Stores.
+var database = &peer{store.ErrUnknownOutcome, func(kind string) error {
+	return &store.Error{Code: codeUnauthorized, CodeName: "Unauthorized", Message: "not authorized on " + Database + " to execute " + kind}
+}}
 
 func (s *simulatedStore) begin(point store.Point) call {
 	if s.life.over {
 		panic(host.Killed{})
 	}
-	return call{s.process.world, s.process.world.current, string(point)}
+	return call{s.process.world, s.process.world.current, string(point), database}
 }
 
 func (c call) event(kind journal.Kind) journal.Event {
@@ -54,7 +66,7 @@ func (s *simulatedStore) Run(ctx context.Context, command store.Command) (reply 
 	return reply, err
 }
 
-// exchange sends a message to the database and waits for the reply: it is issued, gives way, is applied, gives way, and is
+// exchange sends a message to a server and waits for the reply: it is issued, gives way, is applied, gives way, and is
 // answered. Faults strike between.
 func (c call) exchange(kind, collection string, apply func() error) (err error) {
 	issued := c.event(journal.Issued)
@@ -66,7 +78,7 @@ func (c call) exchange(kind, collection string, apply func() error) (err error) 
 	switch {
 	case lost:
 	case slices.Contains(c.world.refusals, c.point):
-		err = &store.Error{Code: codeUnauthorized, CodeName: "Unauthorized", Message: "not authorized on " + Database + " to execute " + kind}
+		err = c.to.refused(kind)
 	default:
 		c.task.pause()
 		err, what = apply(), "the reply was lost"
@@ -74,10 +86,10 @@ func (c call) exchange(kind, collection string, apply func() error) (err error) 
 	}
 	c.task.pause()
 	if lost || c.task.process.cutOff > 0 {
-		err = fmt.Errorf("%s: %w", what, store.ErrUnknownOutcome)
+		err = fmt.Errorf("%s: %w", what, c.to.lost)
 	}
 	answered := c.event(journal.Answered)
-	if answered.Error = errorText(err); errors.Is(err, store.ErrUnknownOutcome) {
+	if answered.Error = errorText(err); errors.Is(err, c.to.lost) {
 		answered.Error = what
 	}
 	c.world.record(answered)

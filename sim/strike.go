@@ -76,6 +76,8 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 		t.gap = fault.Span // the store sees to it
 	case faults.Unlock:
 		w.unlock(t.process)
+	case faults.RedisFailover:
+		w.failOverRedis(fault.Count, fault.Span)
 	case faults.LoseCall, faults.LoseReply:
 		return true
 	}

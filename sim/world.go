@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fencepost-sim/fencepost/engine/idempotency/pgport"
+	"github.com/fencepost-sim/fencepost/engine/idempotency/redisport"
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/internal/defect"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
+	"github.com/fencepost-sim/fencepost/sim/pgsim"
+	"github.com/fencepost-sim/fencepost/sim/redissim"
 )
 
 // Database is the name of the database that the processes of a world use.
@@ -38,6 +42,10 @@ type Config struct {
 	Decorate func(process string, inner store.Store) store.Store
 	// Defects are bugs to plant into the engines.
 	Defects defect.Set
+	// Script and DecoratePostgres do for the guards' stores what Decorate does for the database: plant mutants. Script runs a script in the
+	// place of the Redis model, and may change the call.
+	Script           func(server *redissim.Server, now time.Time, call *redisport.Call) (redisport.Reply, error)
+	DecoratePostgres func(process string, inner pgport.DB) pgport.DB
 }
 
 // How a run ended: the name of its RunEnded event.
@@ -52,10 +60,13 @@ const ttlInterval = 60 * time.Second
 
 // World is a simulated world. Add processes, then Run it once.
 type World struct {
-	config  Config
-	journal *journal.Journal
-	model   *mongosim.Server
-	random  random // scheduling decisions
+	config   Config
+	journal  *journal.Journal
+	model    *mongosim.Server
+	redis    redisServer
+	fences   map[string]uint64 // by key: the largest that the receivers of FencedEffect have seen
+	postgres *pgsim.Server
+	random   random // scheduling decisions
 
 	processes []*Process
 	now       time.Duration
@@ -109,6 +120,7 @@ func New(config Config) (*World, error) {
 		config:  config,
 		journal: &journal.Journal{},
 		model:   mongosim.New(mongosim.Options{Seed: config.Seed, Standalone: config.Standalone}),
+		redis:   newRedisServer(config.Seed), fences: map[string]uint64{}, postgres: pgsim.New(),
 		random:  newRandom(config.Seed, 0),
 		choices: config.Plan.Choices,
 		counts:  map[string]int{},

@@ -1,7 +1,7 @@
 // Command simrun runs scenarios of the delivery engine under the deterministic simulator and says what happened.
 //
 //	simrun list
-//	simrun --scenario NAME [--variant V] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
+//	simrun --scenario NAME [--variant V] [--guard G] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
 //	simrun replay FILE
 //	simrun explore [--strategy S] [--runs N] [--budget D]
 //	simrun serve [--listen HOST:PORT] [--replica-set NAME]
@@ -89,6 +89,7 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
   simrun list                    the scenarios
   simrun --scenario NAME         run one and print what happened
       --variant V                one of the configurations of "simrun list", or "all" (default at-least-once,ordered,3)
+      --guard G                  the same run under another guard: none, redis, postgres, postgres-claim-alone
       --seed N                   what the run draws (default 1)
       --runs N                   as many seeds, from --seed on, each in its own order of tasks (default 1)
       --schedule S               listed: tasks run in the order in which they became ready (default for one run)

@@ -73,7 +73,7 @@ func TestWrongCallsExitWith2AndSayWhatIsAllowed(t *testing.T) {
 		{[]string{"--scenario", "no-faults", "--runs", "4611686018427387904", "--variant", "all"}, "from 1 to 1000000"},
 		{[]string{"--scenario", "no-faults", "--runs", "many"}, `"many" for flag -runs: allowed: a whole number`},
 		{[]string{"--scenario", "no-faults", "--seed", "-1"}, `"-1" for flag -seed: allowed: a whole number from 0`},
-		{[]string{"--scenario", "no-faults", "--bogus"}, "-bogus; allowed: --json, --runs, --save"},
+		{[]string{"--scenario", "no-faults", "--bogus"}, "-bogus; allowed: --guard, --json, --runs"},
 		{[]string{"--scenario", "no-faults", "--save", "/no/such/folder/run"}, "--save: open /no/such/folder/run"},
 		{[]string{"--scenario", "no-faults", "--json=maybe"}, "allowed: true, false"},
 		{[]string{"--scenario", "no-faults", "--runs", "1000000", "--variant", "all"}, "--runs 1000000 in 8 variants; allowed: 1000000 in all"},

@@ -20,6 +20,7 @@ import (
 type request struct {
 	scenario *scenarios.Scenario
 	variants []scenarios.Variant
+	guard    scenarios.Guard
 	seed     uint64
 	runs     int
 	schedule faults.Schedule
@@ -36,6 +37,7 @@ func parseRequest(args []string) (*request, error) {
 	r := &request{seed: 1, runs: 1}
 	name := flags.String("scenario", "", "")
 	variant := flags.String("variant", scenarios.DefaultVariant.String(), "")
+	guard := flags.String("guard", "", "")
 	seedNumber(flags, &r.seed)
 	wholeNumber(flags, "runs", &r.runs, 1, mostRuns)
 	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
@@ -61,6 +63,11 @@ func parseRequest(args []string) (*request, error) {
 	}
 	if r.seed+uint64(r.runs-1) < r.seed {
 		return nil, fmt.Errorf("%w: --seed %d with --runs %d goes beyond the largest seed, %d", errUsage, r.seed, r.runs, uint64(math.MaxUint64))
+	}
+	if *guard != "" {
+		if r.guard, err = scenarios.ParseGuard(*guard); err != nil {
+			return nil, fmt.Errorf("--guard: %w", err)
+		}
 	}
 	switch {
 	case r.schedule == "" && r.many():
@@ -164,7 +171,7 @@ func again(runs bool) string {
 
 func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
 	plan := r.scenario.Plan(r.schedule)
-	return r.scenario.Run(scenarios.Options{Variant: variant, Seed: seed, Plan: &plan})
+	return r.scenario.Run(scenarios.Options{Variant: variant, Guard: r.guard, Seed: seed, Plan: &plan})
 }
 
 func (r *request) saveRun(run *scenarios.Run) error {

@@ -102,6 +102,50 @@ func table(t *testing.T) string {
 	return b.String()
 }
 
+// TestTheWeaknessesInTheReadmeNameWhatThereIs looks for every test, mutant and scenario that the README speaks of.
+func TestTheWeaknessesInTheReadmeNameWhatThereIs(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## What a crash leaves behind\n")
+	section, _, found := strings.Cut(section, "## How it is tested\n")
+	if !found {
+		t.Fatal("the sections are gone")
+	}
+	var source strings.Builder
+	for _, pattern := range []string{
+		"*_test.go", "*/*_test.go", "../../sim/redissim/holes/*.go", "../../sim/redissim/crashes/*.go", "../../properties/mutants/*.go", "../../sim/pgsim/*_test.go",
+		"../../scenarios/guarded.go",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.Write(content)
+		}
+	}
+	named := 0
+	for _, test := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(section, -1) {
+		if named++; !strings.Contains(source.String(), "func "+test+"(") {
+			t.Errorf("there is no %s", test)
+		}
+	}
+	for _, name := range regexp.MustCompile("`[a-z]+(-[a-z]+)+`").FindAllString(section, -1) {
+		if named++; !strings.Contains(source.String(), `"`+strings.Trim(name, "`")+`"`) {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if named < 60 {
+		t.Errorf("only %d names were found: the section has another form", named)
+	}
+}
+
 var update = flag.Bool("update", false, "write the table in the README anew")
 
 func TestTheTableInTheReadmeNamesTheTestsThatThereAre(t *testing.T) {

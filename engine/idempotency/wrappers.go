@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/fencepost-sim/fencepost/engine"
 )
 
 // Event names one event for one consumer group.
@@ -37,18 +35,6 @@ func run(ctx context.Context, g *Guard, key Key, function func(context.Context) 
 		return struct{}{}, function(ctx)
 	})
 	return outcome, err
-}
-
-// Handler guards a handler of the engine: its effect happens once for each event of the consumer group, although the event is
-// delivered again. The key is the consumer group, the topic and the event's ID.
-//
-// An attempt that finds another one in flight fails, and is retried after the subscription's retry delay.
-func Handler[T any](g *Guard, handler engine.Handler[T]) engine.Handler[T] {
-	return func(ctx context.Context, event engine.Event[T]) error {
-		key := Event{Group: event.ConsumerGroup, Topic: event.Topic, ID: event.ID}
-		_, err := ConsumerWorker(ctx, g, key, func(ctx context.Context) error { return handler(ctx, event) })
-		return err
-	}
 }
 
 // Delivery names one webhook delivery. Its signature has been checked by the caller.

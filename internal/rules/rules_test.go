@@ -25,7 +25,7 @@ const module = "github.com/fencepost-sim/fencepost"
 var deterministic = []string{
 	"engine", "engine/store",
 	"engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/lease", "engine/idempotency/pgport", "engine/idempotency/durable",
-	"faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "sim/redissim/crashes", "sim/pgsim",
+	"faults", "sim", "sim/journal", "sim/mongosim", "sim/redissim", "sim/redissim/crashes", "sim/redissim/holes", "sim/pgsim",
 	"scenarios", "properties", "properties/mutants", "internal/defect", "internal/document",
 }
 
@@ -246,7 +246,7 @@ var layers = map[string][]string{
 	"engine/idempotency/httpidem":            {"engine/host", "engine/idempotency"},
 	"engine/idempotency/grpcidem":            {"engine/idempotency"},
 	"engine/idempotency/pgport":              {},
-	"engine/idempotency/durable":             {"engine/host", "engine/idempotency", "engine/idempotency/pgport"},
+	"engine/idempotency/durable":             {"engine", "engine/host", "engine/idempotency", "engine/idempotency/pgport"},
 	"engine/idempotency/durable/pgtest":      {"engine/host", "engine/idempotency", "engine/idempotency/durable", "engine/idempotency/pgport"},
 	"sim/pgsim":                              {"engine/host", "engine/idempotency/pgport"},
 	"engine/idempotency/worker":              {"engine/idempotency/lease"},
@@ -260,14 +260,18 @@ var layers = map[string][]string{
 	"faults":                                 {},
 	"sim/journal":                            {},
 	"sim/mongosim":                           {"engine/store"},
-	"sim/redissim/crashes":                   {"engine/host", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/redisstore", "sim/redissim"},
+	"sim/redissim/crashes":                   {"engine/host", "engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/redisstore", "sim/redissim", "sim/redissim/holes"},
+	"sim/redissim/holes":                     {"engine/idempotency/record", "engine/idempotency/redisport", "sim/redissim"},
 	"sim/wire":                               {"engine/store", "sim/mongosim"},
-	"sim":                                    {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim", "internal/document"},
-	"scenarios":                              {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal", "internal/document"},
-	"properties":                             {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal", "internal/document"},
-	"properties/mutants":                     {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim", "internal/document"},
-	"explore":                                {"engine", "engine/store", "faults", "properties", "scenarios", "sim", "sim/journal"},
-	"reports":                                {"engine", "faults", "properties", "scenarios", "sim/journal", "internal/document"},
+	"sim": {"engine", "engine/host", "engine/store", "faults", "internal/defect", "sim/journal", "sim/mongosim", "internal/document",
+		"engine/idempotency", "engine/idempotency/record", "engine/idempotency/redisport", "engine/idempotency/pgport", "sim/redissim", "sim/pgsim"},
+	"scenarios": {"engine", "engine/store", "faults", "internal/defect", "sim", "sim/journal", "internal/document",
+		"engine/idempotency", "engine/idempotency/redisstore", "engine/idempotency/durable", "engine/idempotency/redisport", "engine/idempotency/pgport", "sim/redissim", "sim/pgsim"},
+	"properties": {"engine", "engine/store", "faults", "scenarios", "sim", "sim/journal", "internal/document", "engine/idempotency"},
+	"properties/mutants": {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim", "internal/document",
+		"engine/idempotency", "engine/idempotency/pgport", "engine/idempotency/redisport", "sim/pgsim", "sim/redissim", "sim/redissim/holes"},
+	"explore": {"engine", "engine/store", "faults", "properties", "scenarios", "sim", "sim/journal"},
+	"reports": {"engine", "faults", "properties", "scenarios", "sim/journal", "internal/document"},
 }
 
 func TestImportsPointOneWay(t *testing.T) {

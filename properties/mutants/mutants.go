@@ -9,11 +9,15 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fencepost-sim/fencepost/engine"
+	"github.com/fencepost-sim/fencepost/engine/idempotency"
+	"github.com/fencepost-sim/fencepost/engine/idempotency/pgport"
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/internal/defect"
 	"github.com/fencepost-sim/fencepost/properties"
 	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/sim/redissim/holes"
 )
 
 // Mutant is a planted bug, and the runs in which it shows.
@@ -35,12 +39,20 @@ type Mutant struct {
 	// Swallow keeps a command from being sent at all, and makes the reply up.
 	Swallow func(store.Command) (store.Reply, bool)
 	Defect  defect.Defect
+
+	// Hole is one in what Redis is asked to do; Handler takes the place of the guard around handlers; Postgres changes what is asked of PostgreSQL.
+	Hole     holes.Hole
+	Handler  func(guard *idempotency.Guard, handler engine.Handler[scenarios.Order]) engine.Handler[scenarios.Order]
+	Postgres func(inner pgport.DB) pgport.DB
 }
 
 // Bug returns the mutant as a bug to plant.
 func (m *Mutant) Bug() scenarios.Bug {
 	if m.Defect != "" {
 		return scenarios.Bug{Defects: defect.Set{m.Defect}}
+	}
+	if m.Workload.Guard != "" {
+		return m.guardBug()
 	}
 	return scenarios.Bug{Decorate: func(_ string, inner store.Store) store.Store { return &mutated{inner, m} }}
 }

@@ -37,7 +37,7 @@ func TestEveryMutantIsKilledByItsPropertyWithAtMostTwoFaults(t *testing.T) {
 }
 
 func TestEveryPropertyHasAMutantThatItCatches(t *testing.T) {
-	for _, property := range properties.All {
+	for _, property := range slices.Concat(properties.All, properties.Guarded) {
 		if !slices.ContainsFunc(All, func(m Mutant) bool { return m.Caught == property.ID }) {
 			t.Errorf("no mutant is there to be caught by %s %s", property.ID, property.Name)
 		}

@@ -35,11 +35,10 @@ func stall(point store.Point, span time.Duration) faults.Fault {
 
 var unlock = faults.Fault{Kind: faults.Unlock, Process: faults.AnyProcess, Point: sim.PointHandlerStart, Position: faults.After, Occurrence: 1}
 
-// All mutants.
-var All = slices.Concat(table, mixedGroups())
+// All mutants: those of the engine, by the property that must catch them, those that mix up groups, and those of the guards.
+var All = slices.Concat(ofEngine, mixedGroups(), ofGuards)
 
-// table holds them by the property that must catch them.
-var table = []Mutant{
+var ofEngine = []Mutant{
 	{
 		Name: "scan-skips-first", What: "discovery passes over the oldest event of a batch, and does not look back", Caught: "I1",
 		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 3}}},

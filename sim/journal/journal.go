@@ -40,7 +40,7 @@ const (
 
 	// Operations on the database. Applied is followed by one Wrote or Deleted for each document that changed.
 	Issued   // Process, Task, Point, Name: the kind of command, Collection
-	Applied  // Process, Task, Point, Number: documents read or matched, Error
+	Applied  // Process, Task, Point, Number: documents read or matched, Error; of a script in Redis: Key, Document: its arguments and reply
 	Wrote    // Process, Task, Point, Collection, Key, Document: as it is now
 	Deleted  // Process, Task, Point, Collection, Key
 	Expired  // Collection, Key: deleted by the TTL monitor
@@ -64,6 +64,12 @@ const (
 	EffectPerformed  // Process, Task, Name, Key: idempotency key, Delivery, Number: attempt
 	ErrorReported    // Process, Task, Error: what OnError got
 
+	// Idempotency guards. Of what a guard protects: Key is the event, Document the claim.
+	GuardOpened        // Process, Name: the store, Span: the lease
+	ExecutionStarted   // Process, Task, Key, Name: topic, Group, Delivery, Number: attempt, Document: key, token, fence
+	ExecutionEnded     // the same, Error
+	ExecutionCancelled // the same: its context is done; Error: the cause
+
 	// Faults and the run.
 	FaultStruck // Process, Task, Point, Name: the fault as text; Span
 	RunStarted  // Number: the wall clock at the start, in milliseconds since 1970
@@ -79,7 +85,9 @@ var kindNames = [...]string{
 	HandlerStarted: "handler-started", HandlerEnded: "handler-ended", HandlerCancelled: "handler-cancelled",
 	EffectPerformed: "effect-performed", ErrorReported: "error-reported",
 	EngineOpened: "engine-opened", Subscribed: "subscribed", Unsubscribed: "unsubscribed",
-	FaultStruck: "fault-struck", RunStarted: "run-started", RunEnded: "run-ended",
+	GuardOpened: "guard-opened", ExecutionStarted: "execution-started", ExecutionEnded: "execution-ended",
+	ExecutionCancelled: "execution-cancelled",
+	FaultStruck:        "fault-struck", RunStarted: "run-started", RunEnded: "run-ended",
 }
 
 func (k Kind) String() string {

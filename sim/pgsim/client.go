@@ -29,7 +29,7 @@ type Client struct {
 	host    host.Host
 	now     func() time.Time
 	changed host.Signal
-	inUse   int
+	open    []*Tx
 
 	// Connections is the size of the pool; zero means no limit.
 	Connections int
@@ -40,9 +40,20 @@ type Client struct {
 var _ pgport.DB = (*Client)(nil)
 
 // NewClient returns a pool of connections. Whoever waits for another transaction, or for a connection, waits on the host. All
-// clients of a server share one host, whose turn is what serialises the server's steps.
+// clients of a server share one host, whose turn is what serialises the server's steps, or have hosts of one simulated world.
 func NewClient(server *Server, h host.Host, now func() time.Time) *Client {
-	return &Client{server: server, host: h, now: now, changed: h.NewSignal()}
+	c := &Client{server: server, host: h, now: now, changed: h.NewSignal()}
+	server.clients = append(server.clients, c)
+	return c
+}
+
+// Disconnect is what the server does when the process of the pool has died: it rolls back what is open. Clients of other processes
+// that waited for it go on.
+func (c *Client) Disconnect() {
+	for len(c.open) > 0 {
+		c.open[0].Drop()
+	}
+	c.server.clients = slices.DeleteFunc(c.server.clients, func(other *Client) bool { return other == c })
 }
 
 func (c *Client) strike(point string) Fault {
@@ -53,9 +64,18 @@ func (c *Client) strike(point string) Fault {
 }
 
 // Begin implements pgport.DB.
-func (c *Client) Begin(ctx context.Context, isolation pgport.Isolation) (tx pgport.Tx, err error) {
+func (c *Client) Begin(ctx context.Context, isolation pgport.Isolation) (pgport.Tx, error) {
+	tx, err := c.Open(ctx, isolation)
+	if err != nil {
+		return nil, err
+	}
+	return tx, nil
+}
+
+// Open is Begin, for who wants to look into the transaction, or lose it.
+func (c *Client) Open(ctx context.Context, isolation pgport.Isolation) (tx *Tx, err error) {
 	c.host.Enter(func() {
-		for c.Connections > 0 && c.inUse >= c.Connections && ctx.Err() == nil {
+		for c.Connections > 0 && len(c.open) >= c.Connections && ctx.Err() == nil {
 			c.changed.Wait(ctx, -1)
 		}
 		switch {
@@ -64,8 +84,8 @@ func (c *Client) Begin(ctx context.Context, isolation pgport.Isolation) (tx pgpo
 		case c.strike("begin") != NoFault:
 			err = lost()
 		default:
-			c.inUse++
 			tx = &Tx{client: c, transaction: c.server.begin(c.now(), isolation)}
+			c.open = append(c.open, tx)
 		}
 	})
 	return tx, err
@@ -130,9 +150,31 @@ func (t *Tx) close(commit bool) error {
 	t.over = true
 	c := t.client
 	err := c.server.end(t.transaction, commit)
-	c.inUse--
-	c.changed.Broadcast()
+	c.open = slices.DeleteFunc(c.open, func(other *Tx) bool { return other == t })
+	for _, other := range c.server.clients {
+		other.changed.Broadcast()
+	}
 	return err
+}
+
+// Drop is the loss of the connection: the server rolls back what is not committed. It is called by who has the turn.
+func (t *Tx) Drop() { _ = t.close(false) }
+
+// Over tells whether the transaction has ended, or its connection is lost.
+func (t *Tx) Over() bool { return t.over }
+
+// Claim is a row of the table.
+type Claim struct {
+	Event, Topic string
+	At           time.Time
+}
+
+// Claims lists what the transaction has claimed so far.
+func (t *Tx) Claims() (claims []Claim) {
+	for _, r := range t.transaction.changes.inserted {
+		claims = append(claims, Claim{r.event, r.topic, r.at})
+	}
+	return claims
 }
 
 // Commit implements pgport.Tx.

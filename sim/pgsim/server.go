@@ -22,6 +22,7 @@ type Server struct {
 	lastID       int
 	commits      []commit // in order
 	migrating    int      // transaction that holds the advisory lock
+	clients      []*Client
 }
 
 // row is a claim.

@@ -15,9 +15,9 @@
 // # What is promised, and what is not
 //
 // Unlike a claim in Redis, a row survives a flush, an eviction and a failover of Redis. It does not survive the loss of PostgreSQL's
-// own last commits (a failover to an asynchronous replica): then the business writes of that transaction are lost with it, and the
-// redelivery repairs both. What the function does outside of its transaction can happen again. Claims are deleted after the
-// retention: an event that is redelivered later is consumed again (see Options.RefuseOlder).
+// own last commits (a failover to an asynchronous replica): then the business writes of that transaction are lost with it. A
+// redelivery repairs both; an event that was acknowledged before the failover is not delivered again. What the function does outside of its
+// transaction can happen again. Claims are deleted after the retention: an event that is redelivered later is consumed again (see Options.RefuseOlder).
 //
 // The table has no column for the consumer. If more than one consumes a topic in one database, each appends its name to the topic: "orders#billing".
 package durable
@@ -79,7 +79,7 @@ type Options struct {
 	Retention time.Duration
 	// RefuseOlder makes Consume refuse events whose Time is older than Retention, with ErrTooOld.
 	RefuseOlder bool
-	// OnError gets every error of the sweeper. It must not block.
+	// OnError gets every error of the sweeper, and every error for which a Handler waits. It must not block.
 	OnError func(error)
 	// Host is the machine. Default host.New.
 	Host host.Host

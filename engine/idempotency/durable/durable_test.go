@@ -76,6 +76,7 @@ func TestOnARealPostgres(t *testing.T) {
 	t.Run("R65 claim and business write commit or roll back together", func(t *testing.T) { testBusinessWrite(t, database(t, connection)) })
 	t.Run("C17 a table of another shape fails the boot", func(t *testing.T) { testShape(t, database(t, connection)) })
 	t.Run("a duplicate with a pool of two does not stall", func(t *testing.T) { testSmallPool(t, database(t, connection+"&pool_max_conns=2")) })
+	t.Run("a handler of the engine has one effect for each group", func(t *testing.T) { testHandler(t, database(t, connection)) })
 	t.Run("R66 sweep by hand", func(t *testing.T) { testSweepByHand(t, database(t, connection)) })
 }
 
