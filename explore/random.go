@@ -90,7 +90,7 @@ func (r Random) Run() (*Search, error) {
 func (s *Search) round(tally *tally, bug scenarios.Bug, n int, draw func(i int) Case, learn func(i, fresh int)) error {
 	outcomes := make([]*Outcome, n)
 	cases := make([]Case, n)
-	err := each(n, func(i int) (err error) {
+	err := Each(n, func(i int) (err error) {
 		cases[i] = draw(i)
 		if outcomes[i], err = (Load{cases[i].Workload, bug}).Run(cases[i].Plan, cases[i].Seed, nil); err != nil {
 			return fmt.Errorf("%s: %w", cases[i].Plan, err)

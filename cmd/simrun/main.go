@@ -4,6 +4,7 @@
 //	simrun --scenario NAME [--variant V] [--guard G] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
 //	simrun replay FILE
 //	simrun explore [--strategy S] [--runs N] [--budget D]
+//	simrun mutants [--only NAME]
 //	simrun serve [--listen HOST:PORT] [--replica-set NAME]
 //
 // It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when
@@ -61,7 +62,7 @@ func run(args []string, out, problems io.Writer) int {
 }
 
 // commands is what simrun can be asked for.
-const commands = "list, replay FILE, --scenario NAME, explore, serve"
+const commands = "list, replay FILE, --scenario NAME, explore, mutants, serve"
 
 func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 	if len(args) == 0 {
@@ -78,6 +79,8 @@ func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 		return replay(args[1:], out)
 	case "explore":
 		return runExplore(args[1:], out, problems)
+	case "mutants":
+		return runMutants(args[1:], out, problems)
 	case "serve":
 		return true, serve(args[1:], out, problems)
 	}
@@ -99,7 +102,7 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step
-` + exploreUsage + serveUsage + `
+` + exploreUsage + mutantsUsage + serveUsage + `
 Exit status: 0 everything held, 1 something was violated or a replay differed, 2 called wrongly, or a file or port is not to be had.
 `
 

@@ -46,6 +46,15 @@ type Mutant struct {
 	Postgres func(inner pgport.DB) pgport.DB
 }
 
+// Names lists all mutants.
+func Names() []string {
+	names := make([]string, len(All))
+	for i := range All {
+		names[i] = All[i].Name
+	}
+	return names
+}
+
 // Bug returns the mutant as a bug to plant.
 func (m *Mutant) Bug() scenarios.Bug {
 	if m.Defect != "" {
