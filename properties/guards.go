@@ -35,6 +35,9 @@ func applicable(j *journal.Journal) []Property {
 	})...)
 }
 
+// Everything lists the properties of deliveries, then those of guards.
+func Everything() []Property { return slices.Concat(All, Guarded) }
+
 // Guards is the fold of what guards and their stores did.
 type Guards struct {
 	Store      string // "redis", "postgres" or "postgres-claim-alone"

@@ -98,7 +98,7 @@ func hunt(m *mutants.Mutant) hunted {
 // matrix writes one line a mutant, with a column for each property that found any.
 func matrix(results []hunted) string {
 	var columns []string
-	for _, p := range properties.All {
+	for _, p := range properties.Everything() {
 		if slices.ContainsFunc(results, func(r hunted) bool { return slices.Contains(r.Properties, p.ID) }) {
 			columns = append(columns, p.ID)
 		}
