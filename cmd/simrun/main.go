@@ -5,6 +5,7 @@
 //	simrun replay FILE
 //	simrun explore [--strategy S] [--runs N] [--budget D]
 //	simrun mutants [--only NAME]
+//	simrun selfcheck [--runs N] [--with FILE]
 //	simrun serve [--listen HOST:PORT] [--replica-set NAME]
 //
 // It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when
@@ -62,7 +63,7 @@ func run(args []string, out, problems io.Writer) int {
 }
 
 // commands is what simrun can be asked for.
-const commands = "list, replay FILE, --scenario NAME, explore, mutants, serve"
+const commands = "list, replay FILE, --scenario NAME, explore, mutants, selfcheck, serve"
 
 func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 	if len(args) == 0 {
@@ -81,6 +82,10 @@ func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 		return runExplore(args[1:], out, problems)
 	case "mutants":
 		return runMutants(args[1:], out, problems)
+	case "selfcheck":
+		return runSelfcheck(args[1:], out)
+	case "testify": // by a child of selfcheck
+		return true, testify(args[1:], out)
 	case "serve":
 		return true, serve(args[1:], out, problems)
 	}
@@ -102,7 +107,7 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step
-` + exploreUsage + mutantsUsage + serveUsage + `
+` + exploreUsage + mutantsUsage + selfcheckUsage + serveUsage + `
 Exit status: 0 everything held, 1 something was violated or a replay differed, 2 called wrongly, or a file or port is not to be had.
 `
 

@@ -16,6 +16,7 @@ import (
 // TestMain lets the test binary stand for the command itself when a test starts it as a process of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("SIMRUN_AS_COMMAND") != "" {
+		plant(os.Getenv("SIMRUN_LEAK"))
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
