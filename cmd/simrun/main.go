@@ -107,6 +107,8 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step
+      --at STEP                  then show the processes, leases and documents after that step
+      --from STEP --to STEP      or what happened between two steps, and how each document changed
 ` + exploreUsage + mutantsUsage + selfcheckUsage + serveUsage + `
 Exit status: 0 everything held, 1 something was violated or a replay differed, 2 called wrongly, or a file or port is not to be had.
 `
