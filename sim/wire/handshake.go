@@ -68,8 +68,7 @@ func replaced(d bson.D, key string, value any) bson.D {
 
 // awaitTopology waits for another topology version.
 func (r *request) awaitTopology(known bson.D, wait time.Duration) error {
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
+	until := r.clock().Add(wait)
 	for {
 		r.mu.Lock()
 		current, changed := r.version(), r.changed
@@ -77,12 +76,8 @@ func (r *request) awaitTopology(known bson.D, wait time.Duration) error {
 		if !sameVersion(known, current) {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-patience.C:
-			return nil
-		case <-r.life.Done():
-			return refuse(codeInterruptedAtShutdown, "interrupted at shutdown")
+		if timedOut, err := r.await(changed, max(0, until.Sub(r.clock())), nil); timedOut || err != nil {
+			return err
 		}
 	}
 }
@@ -162,7 +157,7 @@ func (r *request) connectionStatus() (bson.D, error) {
 }
 
 func (r *request) whatsMyURI() (bson.D, error) {
-	return bson.D{{Key: "you", Value: r.connection.conn.RemoteAddr().String()}}, nil
+	return bson.D{{Key: "you", Value: r.connection.remote()}}, nil
 }
 
 func (r *request) serverStatus() (bson.D, error) {
@@ -249,6 +244,9 @@ func (r *request) replicaSetStepDown() (bson.D, error) {
 	seconds := r.notNegative(r.name)
 	if r.err != nil {
 		return nil, r.err
+	}
+	if r.connection.around != nil {
+		return nil, notImplemented("replSetStepDown in a simulated world")
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
