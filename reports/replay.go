@@ -25,6 +25,7 @@ type Replay struct {
 	Scenario string
 	Variant  scenarios.Variant
 	Workload scenarios.Workload
+	Through  scenarios.Through // of a scenario; a workload says it itself
 	Seed     uint64
 	Plan     faults.Plan
 	// Hash and Lines are the journal in its stable encoding. Both are empty in a regression, which must hold whatever the steps are.
@@ -43,7 +44,7 @@ func NewReplay(run *scenarios.Run) *Replay {
 func NewRegression(run *scenarios.Run) *Replay {
 	r := &Replay{Seed: run.Seed, Plan: run.Plan}
 	if run.Scenario != nil {
-		r.Scenario, r.Variant = run.Scenario.Name, run.Variant
+		r.Scenario, r.Variant, r.Through = run.Scenario.Name, run.Variant, run.Workload.Through
 	} else {
 		r.Workload = run.Workload
 	}
@@ -56,6 +57,9 @@ func (r *Replay) Write(out io.Writer) error {
 	fmt.Fprintln(w, replayVersion)
 	if r.Scenario != "" {
 		fmt.Fprintf(w, "scenario %s\nvariant %s\n", r.Scenario, r.Variant)
+		if r.Through != scenarios.ThroughModel {
+			fmt.Fprintf(w, "through %s\n", r.Through)
+		}
 	} else {
 		fmt.Fprintf(w, "workload %s\n", r.Workload)
 	}
@@ -117,6 +121,8 @@ func (r *Replay) readHeader(line string, plan *strings.Builder) (err error) {
 		r.Workload, err = scenarios.ParseWorkload(value)
 	case "variant":
 		r.Variant, err = scenarios.ParseVariant(value)
+	case "through":
+		r.Through, err = scenarios.ParseThrough(value)
 	case "seed":
 		r.Seed, err = strconv.ParseUint(value, 10, 64)
 	case "hash":
@@ -145,5 +151,5 @@ func (r *Replay) run() (*scenarios.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return scenario.Run(scenarios.Options{Variant: r.Variant, Seed: r.Seed, Plan: &r.Plan})
+	return scenario.Run(scenarios.Options{Variant: r.Variant, Seed: r.Seed, Plan: &r.Plan, Through: r.Through})
 }

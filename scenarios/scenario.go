@@ -122,6 +122,8 @@ type Options struct {
 	Seed uint64
 	// Plan replaces the scenario's own faults in the default order.
 	Plan *faults.Plan
+	// Through is the way to the database.
+	Through Through
 	// Bug is a bug to plant.
 	Bug Bug
 }
@@ -150,7 +152,9 @@ func (s *Scenario) Run(options Options) (*Run, error) {
 	if options.Plan != nil {
 		plan = *options.Plan
 	}
-	run, err := s.Workload.In(options.Variant).Run(plan, options.Seed, options.Bug)
+	workload := s.Workload.In(options.Variant)
+	workload.Through = options.Through
+	run, err := workload.Run(plan, options.Seed, options.Bug)
 	if err != nil {
 		return nil, err
 	}
@@ -183,6 +187,10 @@ func (w Workload) Run(plan faults.Plan, seed uint64, bug Bug) (*Run, error) {
 
 // World returns a world with the workload's processes, to be run once; watch may be nil (see sim.Config). The error says what is wrong with the plan.
 func (w Workload) World(plan faults.Plan, seed uint64, bug Bug, watch func(step int, ready []int)) (*sim.World, error) {
+	way, err := w.Through.way()
+	if err != nil {
+		return nil, err
+	}
 	var done func(*sim.World) bool
 	limit := runLimit
 	if w.CloseAt > 0 {
@@ -190,7 +198,7 @@ func (w Workload) World(plan faults.Plan, seed uint64, bug Bug, watch func(step 
 	}
 	world, err := sim.New(sim.Config{
 		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Watch: watch,
-		Done: func(w *sim.World) bool { return done(w) },
+		Done: func(w *sim.World) bool { return done(w) }, Through: way,
 	})
 	if err != nil {
 		return nil, err

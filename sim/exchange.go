@@ -75,7 +75,7 @@ const (
 	lostReply   = "the reply was lost"
 )
 
-// Poll is for messages that are not operations of their own: they give no way and leave no trace, but faults strike them. The error wraps
+// Poll is for messages that are not operations of their own: they give no way and leave no trace, but faults strike them, if they have a point. The error wraps
 // store.ErrUnknownOutcome if the request or the reply was lost; then the reply is to be thrown away.
 func (c *Connection) Poll(point string, apply func()) error {
 	w, t := c.begin()
@@ -100,7 +100,7 @@ func (c *Connection) Wait(ctx context.Context, patience time.Duration) error {
 	if w.current == nil {
 		return errNobodyWaits
 	}
-	c.check()
+	c.Check()
 	t := w.current
 	w.waiting = append(w.waiting, t)
 	defer func() { w.waiting = slices.DeleteFunc(w.waiting, func(other *task) bool { return other == t }) }()
@@ -117,15 +117,15 @@ func (c *Connection) Pause() {
 // Process returns the process that the connection belongs to.
 func (c *Connection) Process() *Process { return c.process }
 
-// check unwinds the running task if the connection's life is over.
-func (c *Connection) check() {
+// Check unwinds the running task if the connection's life is over.
+func (c *Connection) Check() {
 	if c.life.over {
 		panic(host.Killed{})
 	}
 }
 
 func (c *Connection) begin() (*World, *task) {
-	c.check()
+	c.Check()
 	return c.process.world, c.process.world.current
 }
 

@@ -15,7 +15,7 @@ var _ store.Store = (*simulatedStore)(nil)
 
 // Run sends the command to the model.
 func (s *simulatedStore) Run(ctx context.Context, command store.Command) (reply store.Reply, err error) {
-	if s.connection.check(); ctx.Err() != nil {
+	if s.connection.Check(); ctx.Err() != nil {
 		return store.Reply{}, context.Cause(ctx)
 	}
 	err = s.connection.Exchange(Message{

@@ -21,7 +21,7 @@ type stream struct {
 // Watch opens a change stream: a read that is issued, applied and answered like any other.
 func (s *simulatedStore) Watch(ctx context.Context, watch store.Watch) (store.Stream, error) {
 	c := s.connection
-	if c.check(); ctx.Err() != nil {
+	if c.Check(); ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	w := c.process.world

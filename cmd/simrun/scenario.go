@@ -20,6 +20,7 @@ type request struct {
 	seed     uint64
 	runs     int
 	schedule faults.Schedule
+	through  scenarios.Through
 	json     bool
 	save     string
 }
@@ -36,6 +37,7 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	seedNumber(flags, &r.seed)
 	wholeNumber(flags, "runs", &r.runs, 1, mostRuns)
 	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
+	through := flags.String("through", "model", "")
 	flags.BoolVar(&r.json, "json", false, "")
 	flags.StringVar(&r.save, "save", "", "")
 	if err := flags.Parse(args); err == flag.ErrHelp {
@@ -52,6 +54,9 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 		return nil, err
 	}
 	if r.variants, err = parseVariants(*variant); err != nil {
+		return nil, err
+	}
+	if r.through, err = scenarios.ParseThrough(*through); err != nil {
 		return nil, err
 	}
 	switch {
@@ -135,7 +140,7 @@ func runScenario(args []string, out, problems io.Writer) (holds bool, err error)
 
 func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
 	plan := r.scenario.Plan(r.schedule)
-	return r.scenario.Run(scenarios.Options{Variant: variant, Seed: seed, Plan: &plan})
+	return r.scenario.Run(scenarios.Options{Variant: variant, Seed: seed, Plan: &plan, Through: r.through})
 }
 
 func (r *request) saveRun(run *scenarios.Run) error {

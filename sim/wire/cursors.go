@@ -41,6 +41,14 @@ func (s *Server) keep(c *cursor) int64 {
 	return s.lastCursor
 }
 
+// forget ends a cursor. The caller holds the lock.
+func (s *Server) forget(id int64) {
+	if stream, ok := s.cursors[id].stream.(interface{ Close() }); ok {
+		stream.Close()
+	}
+	delete(s.cursors, id)
+}
+
 // batchSize is the number of documents that the client asked for.
 func (a *arguments) batchSize(byDefault int) int {
 	if !has(a.document, "batchSize") {
@@ -124,7 +132,7 @@ func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D,
 	}
 	batch, ended, err := c.events(size)
 	if err != nil || ended {
-		delete(r.cursors, id)
+		r.forget(id)
 		id = 0
 	}
 	if err != nil {
@@ -151,7 +159,7 @@ func (r *request) killCursors() (bson.D, error) {
 			unknown = append(unknown, element)
 			continue
 		}
-		delete(r.cursors, id)
+		r.forget(id)
 		killed = append(killed, element)
 	}
 	r.wake() // a getMore that waits on one of them must see that it is gone

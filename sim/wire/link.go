@@ -6,12 +6,13 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
 
 // Link is a connection without a network: whoever has a request runs it to its end, on the goroutine that asks. This is how a real driver
-// lives in a simulated world, in which nothing may run beside anything else, and waiting is the world's business. A link is used by
-// one command at a time.
+// lives in a simulated world, in which nothing may run beside anything else, and waiting is the world's business. Other
+// commands may come between while one waits.
 type Link struct{ connection connection }
 
 // Surroundings are what a command of a Link asks of the world that it runs in.
@@ -60,6 +61,15 @@ func (l *Link) Answer(around Surroundings, request []byte) (reply []byte, body b
 	}
 	reply, err = encodeReply(m, c.server.lastID.Add(1), body, false)
 	return reply, body, err
+}
+
+// Refuse makes the reply to a request that the server does not even look at.
+func (l *Link) Refuse(request []byte, refusal *store.Error) (reply []byte, err error) {
+	m, err := readMessage(bytes.NewReader(request))
+	if err != nil {
+		return nil, err
+	}
+	return encodeReply(m, l.connection.server.lastID.Add(1), errorReply(refusal), false)
 }
 
 // await waits until the channel is closed, or for the time (without a limit if it is negative), or until the server is closed, which
