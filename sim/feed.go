@@ -165,14 +165,16 @@ type Feed struct {
 	token  bson.D // of the last event that was taken
 }
 
-// Feed begins to feed the process with a stream. A feed that faults break, or that a partition cuts off, fails with the
+// NewFeed returns a feed of a stream, which begins with Open. A feed that faults break, or that a partition cuts off, fails with the
 // error broken.
-func (c *Connection) Feed(model *mongosim.Stream, broken error) *Feed {
+func (c *Connection) NewFeed(model *mongosim.Stream, broken error) *Feed {
 	f := &Feed{model: model, broken: broken, token: model.Token()}
 	f.feed = feed{process: c.process, next: f.take}
-	c.process.world.openFeed(&f.feed)
 	return f
 }
+
+// Open begins to feed the process. What happened since the stream was opened in the model is in it.
+func (f *Feed) Open() { f.process.world.openFeed(&f.feed) }
 
 func (f *Feed) take() (notification, bool, error) {
 	event, err := f.model.NextEvent()

@@ -123,9 +123,13 @@ func (e *exchange) wait(patience time.Duration, stream wire.Events) error {
 	return e.connection.Wait(e.context, patience)
 }
 
-// watch puts the faults between a change stream and the driver.
+// watch puts the faults between a change stream and the driver. A feed of an engine begins when the engine has its stream, as on the shortest way; one that
+// the driver opens to resume it, at once.
 func (e *exchange) watch(stream *mongosim.Stream) wire.Events {
-	feed := e.connection.Feed(stream, wire.ErrHangUp)
+	feed := e.connection.NewFeed(stream, wire.ErrHangUp)
+	if e.step == nil || e.step.stream {
+		feed.Open()
+	}
 	if e.step != nil {
 		e.step.feed = feed
 	}

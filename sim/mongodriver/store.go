@@ -60,6 +60,7 @@ func (s *driverStore) Watch(ctx context.Context, watch store.Watch) (store.Strea
 		return nil, err
 	}
 	this.stream = true
+	this.feed.Open()
 	s.connection.StreamOpened(this.point)
 	return &driverStream{inner, s.connection, this}, nil
 }
