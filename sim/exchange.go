@@ -108,6 +108,12 @@ func (c *Connection) Wait(ctx context.Context, patience time.Duration) error {
 	return context.Cause(ctx)
 }
 
+// Sleep lets virtual time pass, until ctx is done at the latest.
+func (c *Connection) Sleep(ctx context.Context, wait time.Duration) {
+	_, t := c.begin()
+	t.sleep(ctx, max(0, wait), nil)
+}
+
 // Pause gives way to the other tasks that are ready.
 func (c *Connection) Pause() {
 	_, t := c.begin()

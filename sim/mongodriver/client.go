@@ -10,7 +10,8 @@
 // part. Its session ids and request ids are random; they reach neither the journal nor anything that is decided.
 //
 // What the driver does by the machine's clock has no place in a virtual time: a client Timeout is refused, and contexts with a deadline must not be used.
-// Session.WithTransaction waits some milliseconds of real time before it runs its function again; no virtual time passes.
+// Session.WithTransaction waits some milliseconds of real time before it runs its function again; the virtual time for it passes before the driver hears
+// of the error.
 package mongodriver
 
 import (

@@ -3,6 +3,7 @@ package mongodriver
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -18,6 +19,7 @@ type client struct {
 	world      *sim.World
 	connection *sim.Connection
 	link       *wire.Link
+	troubles   int // exchanges in a row after which the driver tries again
 }
 
 // command is what the way of a message depends on.
@@ -69,7 +71,29 @@ func (c *client) exchange(ctx context.Context, request []byte) (reply []byte, er
 	default:
 		err = c.connection.Exchange(sim.Message{Point: e.point(), Kind: e.kind(), Collection: what.collection, Apply: e.answer})
 	}
-	return e.result(err)
+	reply, err = e.result(err)
+	if e.step == nil {
+		c.slowDown(ctx, err != nil || e.transient)
+	}
+	return reply, err
+}
+
+// A driver that lost its connection, or is to run its transaction again, tries again at once, or waits by the machine's clock; no virtual time passes, and
+// what it waits for would never come to be. So it hears of such trouble late: after leastDelay the first time, and later each time in a
+// row, up to mostDelay.
+const (
+	leastDelay = 500 * time.Millisecond
+	mostDelay  = 8 * time.Second
+)
+
+func (c *client) slowDown(ctx context.Context, trouble bool) {
+	if !trouble {
+		c.troubles = 0
+		return
+	}
+	delay := min(leastDelay<<min(c.troubles, 10), mostDelay)
+	c.troubles++
+	c.connection.Sleep(ctx, delay)
 }
 
 // exchange is one message under way.
@@ -81,6 +105,8 @@ type exchange struct {
 	request []byte
 	reply   []byte
 	failure error // of the connection
+	// transient: the reply tells the driver to run its transaction again.
+	transient bool
 }
 
 func (e *exchange) point() string {
@@ -107,6 +133,8 @@ func (e *exchange) answer(between func()) (number int64, err error) {
 	if e.failure != nil {
 		return 0, e.failure
 	}
+	labels, _ := field(body, "errorLabels").(bson.A)
+	e.transient = slices.Contains(labels, any(store.LabelTransientTransaction))
 	if err := errorIn(body); err != nil {
 		return e.concerned(body), err
 	}
