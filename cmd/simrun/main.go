@@ -4,7 +4,7 @@
 //	simrun --scenario NAME [--variant V] [--seed N] [--runs N] [--schedule S] [--through WAY] [--json] [--save FILE]
 //	simrun replay FILE
 //	simrun explore [--strategy S] [--runs N] [--budget D]
-//	simrun serve [--listen HOST:PORT] [--replica-set NAME]
+//	simrun serve [--listen HOST:PORT] [--replica-set NAME] [--faults PLAN]
 //
 // It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when it was called wrongly.
 package main

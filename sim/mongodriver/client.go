@@ -54,7 +54,9 @@ func (c *Clients) Connect(p *sim.Process, opts ...*options.ClientOptions) (*mong
 	if err != nil {
 		return nil, fmt.Errorf("mongodriver: hello: %w", err)
 	}
-	merged.Deployment = newDeployment(connected, hello.Document)
+	if err := newDeployment(connected, hello.Document).install(merged); err != nil {
+		return nil, fmt.Errorf("mongodriver: %w", err)
+	}
 	return mongo.Connect(merged)
 }
 

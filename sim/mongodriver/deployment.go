@@ -10,9 +10,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/address"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/mnet"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/xoptions"
 )
 
 const serverAddress = address.Address("model:27017")
@@ -54,6 +56,11 @@ func newDeployment(c *client, hello bson.D) *deployment {
 	d.updates = make(chan description.Topology, 1)
 	d.updates <- description.Topology{Kind: d.kind, SetName: d.description.SetName, SessionTimeoutMinutes: d.description.SessionTimeoutMinutes}
 	return d
+}
+
+// install makes the client of the options talk to the deployment.
+func (d *deployment) install(o *options.ClientOptions) error {
+	return xoptions.SetInternalClientOptions(o, "deployment", d)
 }
 
 func (d *deployment) SelectServer(context.Context, description.ServerSelector) (driver.Server, error) {

@@ -64,6 +64,9 @@ func (r *request) perform() (bson.D, error) {
 		r.exhaust = false
 		return r.complete(nil, err, nil), nil
 	}
+	if fault := r.planned(); fault != nil {
+		return r.inflict(*fault)
+	}
 	struck := r.strike()
 	if struck != nil {
 		if err := r.block(struck); err != nil {

@@ -38,6 +38,10 @@ type Options struct {
 	ManualReplication bool
 	// Now is the server's clock; nil means time.Now. Only the model's data sees it: waiting uses real time.
 	Now func() time.Time
+	// Faults are what goes wrong with the clients' commands. Their times count from NewServer, by Now.
+	Faults []Fault
+	// Struck, if set, is called when a fault strikes a command, or with an empty name when its time has come. It must not call the server.
+	Struck func(fault Fault, command string)
 	// Changed, if set, is called when a command that waits may find something new. It must not call the server.
 	Changed func()
 	// Report gets the errors that end a connection, but for its regular end; nil discards them. It may be called
@@ -49,6 +53,8 @@ type Options struct {
 type Server struct {
 	now     func() time.Time
 	changes func()
+	struck  func(Fault, string)
+	began   time.Time
 	report  func(error)
 
 	life context.Context // ends with Close
@@ -68,6 +74,7 @@ type Server struct {
 	cursors    map[int64]*cursor
 	lastCursor int64
 	failPoints []*failPoint
+	faults     []*plannedFault
 	timers     []*time.Timer
 }
 
@@ -83,7 +90,7 @@ var ErrClosed = errors.New("wire: server closed")
 // NewServer returns a server without connections. Close releases it.
 func NewServer(options Options) *Server {
 	s := &Server{
-		now: options.Now, changes: options.Changed, report: options.Report, replicate: !options.ManualReplication, process: bson.NewObjectID(),
+		now: options.Now, changes: options.Changed, struck: options.Struck, report: options.Report, replicate: !options.ManualReplication, process: bson.NewObjectID(),
 		open: map[net.Conn]struct{}{}, changed: make(chan struct{}), cursors: map[int64]*cursor{},
 	}
 	models := []*mongosim.Server{options.Model}
@@ -100,6 +107,9 @@ func NewServer(options Options) *Server {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	if s.struck == nil {
+		s.struck = func(Fault, string) {}
+	}
 	if s.changes == nil {
 		s.changes = func() {}
 	}
@@ -107,6 +117,7 @@ func NewServer(options Options) *Server {
 		s.report = func(error) {}
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.plan(options.Faults)
 	return s
 }
 

@@ -53,6 +53,9 @@ func (r *request) openStream(pipeline []bson.D, size int) (bson.D, error) {
 		return nil, err
 	}
 	opened := &cursor{namespace: r.database + "." + collection, stream: stream}
+	if len(r.faults) > 0 {
+		opened.stream = &thinned{stream, r.Server}
+	}
 	if around := r.connection.around; around != nil && around.Watch != nil {
 		opened.stream = around.Watch(stream)
 	}
