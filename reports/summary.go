@@ -80,6 +80,9 @@ func Reproduce(run *scenarios.Run) string {
 	if run.Plan.Schedule != "" {
 		line += " --schedule " + string(run.Plan.Schedule)
 	}
+	if run.Workload.Through != scenarios.ThroughModel {
+		line += " --through " + string(run.Workload.Through)
+	}
 	return line
 }
 

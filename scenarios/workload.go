@@ -64,6 +64,8 @@ type Workload struct {
 	StayFor time.Duration
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
 	CloseAt time.Duration
+	// Through is the engines' way to the database. Default: ThroughModel.
+	Through Through
 
 	bug Bug
 }

@@ -1,12 +1,12 @@
 // Command simrun runs scenarios of the delivery engine under the deterministic simulator and says what happened.
 //
 //	simrun list
-//	simrun --scenario NAME [--variant V] [--guard G] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
+//	simrun --scenario NAME [--variant V] [--guard G] [--seed N] [--runs N] [--schedule S] [--through WAY] [--json] [--save FILE]
 //	simrun replay FILE
 //	simrun explore [--strategy S] [--runs N] [--budget D]
 //	simrun mutants [--only NAME]
 //	simrun selfcheck [--runs N] [--with FILE]
-//	simrun serve [--listen HOST:PORT] [--replica-set NAME]
+//	simrun serve [--listen HOST:PORT] [--replica-set NAME] [--faults PLAN]
 //
 // It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when
 // it was called wrongly, or a file or port was not to be had.
@@ -104,6 +104,8 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
                                  seeded: the seed shuffles them (default for many)
                                  slow: seeded, and tasks can be slow
                                  priorities: the seed gives each task a priority, which changes at two steps
+      --through WAY              model: commands go straight to the model of MongoDB (default)
+                                 driver: through the official driver and the wire protocol, as in production
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step

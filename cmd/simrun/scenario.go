@@ -24,6 +24,7 @@ type request struct {
 	seed     uint64
 	runs     int
 	schedule faults.Schedule
+	through  scenarios.Through
 	json     bool
 	save     string
 }
@@ -41,6 +42,7 @@ func parseRequest(args []string) (*request, error) {
 	seedNumber(flags, &r.seed)
 	wholeNumber(flags, "runs", &r.runs, 1, mostRuns)
 	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
+	through := flags.String("through", "model", "")
 	switchFlag(flags, "json", &r.json)
 	flags.StringVar(&r.save, "save", "", "")
 	if err := flags.Parse(args); err == flag.ErrHelp {
@@ -68,6 +70,9 @@ func parseRequest(args []string) (*request, error) {
 		if r.guard, err = scenarios.ParseGuard(*guard); err != nil {
 			return nil, fmt.Errorf("--guard: %w", err)
 		}
+	}
+	if r.through, err = scenarios.ParseThrough(*through); err != nil {
+		return nil, err
 	}
 	switch {
 	case r.schedule == "" && r.many():
@@ -171,7 +176,7 @@ func again(runs bool) string {
 
 func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
 	plan := r.scenario.Plan(r.schedule)
-	return r.scenario.Run(scenarios.Options{Variant: variant, Guard: r.guard, Seed: seed, Plan: &plan})
+	return r.scenario.Run(scenarios.Options{Variant: variant, Guard: r.guard, Seed: seed, Plan: &plan, Through: r.through})
 }
 
 func (r *request) saveRun(run *scenarios.Run) error {
