@@ -90,6 +90,9 @@ type discoveryLease struct {
 // scanTopics finds what is new in each of the topics, with one command, unless there is more than fits: then each topic gets a
 // command of its own, so that the backlog of one does not hide the others.
 func (e *Engine) scanTopics(ctx context.Context, topics []*topicState) (news [][]eventDocument, err error) {
+	if len(topics) == 0 {
+		return nil, nil // the last one is gone since the pass began
+	}
 	clauses := make(bson.A, len(topics))
 	for i, topic := range topics {
 		clauses[i] = topic.news()

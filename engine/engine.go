@@ -253,7 +253,7 @@ func (e *Engine) rotated(turn *rotation) []*topicState {
 
 // topicNames lists the subscribed topics for an $in filter.
 func (e *Engine) topicNames() bson.A {
-	var names bson.A
+	names := bson.A{} // $in takes no null: the last topic may be gone since the pass began
 	for _, topic := range e.topics {
 		if topic.subscribed {
 			names = append(names, topic.name)

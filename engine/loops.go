@@ -35,7 +35,7 @@ func (e *Engine) coordinate() {
 
 // pass discovers, and in a full pass runs the recovery steps first. If there may be more to do at once it raises the flags.
 func (e *Engine) pass(full bool) {
-	if e.topicNames() == nil {
+	if len(e.topicNames()) == 0 {
 		return
 	}
 	if full && e.recoverDeliveries() {

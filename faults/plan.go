@@ -2,6 +2,8 @@ package faults
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +19,15 @@ const (
 	Seeded Schedule = "seeded"
 	// Slow is Seeded, and now and then the clock moves on although tasks are ready, as if all of them were slow.
 	Slow Schedule = "slow"
+	// Priorities gives every task a random priority and runs the highest that is ready; at Plan.Depth−1 random steps the task whose turn it is
+	// becomes the lowest. A bug that needs d ordering constraints is found by a run of depth d with a probability of at least 1/(n·kᵈ⁻¹), for n
+	// tasks and k steps (Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of Finding
+	// Bugs", ASPLOS 2010). As with Seeded, what was drawn is recorded.
+	Priorities Schedule = "priorities"
 )
+
+// Schedules lists them.
+var Schedules = []Schedule{Listed, Seeded, Slow, Priorities}
 
 // Choice is one scheduling decision that deviates from the default order.
 type Choice struct {
@@ -31,7 +41,9 @@ type Choice struct {
 type Plan struct {
 	Faults   []Fault
 	Schedule Schedule
-	Choices  []Choice
+	// Depth and Steps are for Priorities: how many ordering constraints a bug may need, and how long the run is expected to be.
+	Depth, Steps int
+	Choices      []Choice
 }
 
 // Size is what shrinking makes small.
@@ -39,10 +51,14 @@ func (p Plan) Size() int { return len(p.Faults) + len(p.Choices) }
 
 // Validate checks every fault and choice.
 func (p Plan) Validate() error {
-	switch p.Schedule {
-	case "", Listed, Seeded, Slow:
-	default:
-		return fmt.Errorf("%w: schedule %q; allowed: listed, seeded, slow", ErrInvalid, p.Schedule)
+	if p.Schedule != "" && !slices.Contains(Schedules, p.Schedule) {
+		return fmt.Errorf("%w: schedule %q; allowed: %s", ErrInvalid, p.Schedule, scheduleNames())
+	}
+	if p.Schedule == Priorities && (p.Depth < 1 || p.Depth > mostDepth || p.Steps < 1) {
+		return fmt.Errorf("%w: schedule priorities depth=%d steps=%d; allowed: depth 1 to %d, steps 1 and more", ErrInvalid, p.Depth, p.Steps, mostDepth)
+	}
+	if p.Schedule != Priorities && (p.Depth != 0 || p.Steps != 0) {
+		return fmt.Errorf("%w: schedule %q depth=%d steps=%d; allowed: depth and steps only for priorities", ErrInvalid, p.Schedule, p.Depth, p.Steps)
 	}
 	for _, fault := range p.Faults {
 		if err := fault.Validate(); err != nil {
@@ -55,6 +71,17 @@ func (p Plan) Validate() error {
 		}
 	}
 	return nil
+}
+
+// mostDepth bounds Plan.Depth. Bugs rarely need more than three constraints.
+const mostDepth = 100
+
+func scheduleNames() string {
+	names := make([]string, len(Schedules))
+	for i, schedule := range Schedules {
+		names[i] = string(schedule)
+	}
+	return strings.Join(names, ", ")
 }
 
 // String writes the fault as a line of a plan.
@@ -84,7 +111,11 @@ func (f Fault) String() string {
 // String writes the plan as text that Parse reads.
 func (p Plan) String() string {
 	var b strings.Builder
-	if p.Schedule != "" && p.Schedule != Listed {
+	switch p.Schedule {
+	case "", Listed:
+	case Priorities:
+		fmt.Fprintf(&b, "schedule %s depth=%d steps=%d\n", p.Schedule, p.Depth, p.Steps)
+	default:
 		fmt.Fprintf(&b, "schedule %s\n", p.Schedule)
 	}
 	for _, fault := range p.Faults {
@@ -114,9 +145,9 @@ func Parse(text string) (Plan, error) {
 func (p *Plan) parseLine(line string) error {
 	words := strings.Fields(line)
 	switch {
-	case words[0] == "schedule" && len(words) == 2:
+	case words[0] == "schedule" && len(words) > 1:
 		p.Schedule = Schedule(words[1])
-		return nil
+		return numbers(words[2:], map[string]*int{"depth": &p.Depth, "steps": &p.Steps})
 	case words[0] == "fault" && len(words) > 1:
 		fault, err := ParseFault(words[1:])
 		p.Faults = append(p.Faults, fault)
@@ -165,19 +196,22 @@ func ParseFault(words []string) (Fault, error) {
 }
 
 func parseChoice(words []string) (choice Choice, err error) {
+	err = numbers(words, map[string]*int{"step": &choice.Step, "take": &choice.Take})
+	return choice, err
+}
+
+// numbers reads words like step=3 into the fields with their names.
+func numbers(words []string, fields map[string]*int) error {
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
-		switch key {
-		case "step":
-			choice.Step, err = strconv.Atoi(value)
-		case "take":
-			choice.Take, err = strconv.Atoi(value)
-		default:
-			err = fmt.Errorf("allowed: step, take")
+		field := fields[key]
+		if field == nil {
+			return fmt.Errorf("%w: %q; allowed: %s", ErrInvalid, word, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
-		if err != nil {
-			return choice, fmt.Errorf("%w: choice field %q: %v", ErrInvalid, word, err)
+		var err error
+		if *field, err = strconv.Atoi(value); err != nil {
+			return fmt.Errorf("%w: %q: %v", ErrInvalid, word, err)
 		}
 	}
-	return choice, nil
+	return nil
 }

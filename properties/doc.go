@@ -65,6 +65,16 @@ func Violations(j *journal.Journal) (found []Violation) {
 	return found
 }
 
+// Fold takes in the journal and calls observe after each event, with the state that the properties see.
+func Fold(j *journal.Journal, observe func(*State, *journal.Event)) {
+	state := newState(j)
+	for i := range j.Events {
+		state.apply(&j.Events[i])
+		observe(state, &j.Events[i])
+		state.settle(&j.Events[i])
+	}
+}
+
 func check(j *journal.Journal, properties []Property) []Verdict {
 	state := newState(j)
 	verdicts := make([]Verdict, len(properties))

@@ -6,8 +6,7 @@ import (
 	"go/token"
 	"testing"
 
-	"github.com/fencepost-sim/fencepost/properties"
-	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/explore"
 	"github.com/fencepost-sim/fencepost/sim"
 )
 
@@ -32,19 +31,20 @@ func declaredPoints(t *testing.T) (count int) {
 // TestACrashAtEveryPointAndPositionConverges kills a process at every place to which one event and two workers lead, one after
 // the other, and counts what was visited against the source of the engine.
 func TestACrashAtEveryPointAndPositionConverges(t *testing.T) {
-	result, err := properties.Enumerate(properties.Bases(), 1, scenarios.Bug{})
+	result, err := explore.Exhaustive{Bases: explore.Bases(), Seed: 1}.Run()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Three positions for each of the engine's steps and the effect, two for the start and end of a handler.
 	want := 3*(declaredPoints(t)+1) + 2*(len(sim.HandlerPoints)-1)
 	t.Logf("point × position: %d of %d visited, by %d crashes at %d windows",
-		len(result.Visited), want, result.Runs, result.Windows)
-	if len(result.Visited) != want || result.Runs != result.Windows {
+		result.Singles(), want, result.Runs, result.Windows)
+	if result.Singles() != want || result.Runs != result.Windows {
 		t.Errorf("not visited: %v; did not strike: %v", result.Unvisited(), result.Unstruck)
 	}
-	for _, failure := range result.PerProperty() {
-		t.Errorf("%s: %s\nshrunk plan, seed %d:\n%s", failure.Base.Name, failure.Violation, failure.Run.Seed, failure.Shrink(scenarios.Bug{}))
+	for _, failure := range explore.PerProperty(result.Failures) {
+		smallest := failure.Shrink()
+		t.Errorf("%s\nshrunk plan, seed %d:\n%s", smallest, smallest.Outcome.Seed, smallest.Outcome.Plan)
 	}
 	if n := len(result.Failures); n > 0 {
 		t.Errorf("%d violations in all; those above are the first of each property", n)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencepost-sim/fencepost/explore"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/properties"
 	"github.com/fencepost-sim/fencepost/scenarios"
@@ -20,12 +21,12 @@ import (
 var pairs = flag.Bool("pairs", false, "crash guarded deliveries at every ordered pair of windows, not only those of handler and guard")
 
 // guarded is one event for two workers under a guard.
-func guarded(guard scenarios.Guard, do scenarios.Work) properties.Base {
+func guarded(guard scenarios.Guard, do scenarios.Work) explore.Base {
 	w := scenarios.Workload{Replicas: 2, Guard: guard, Topics: []scenarios.TopicLoad{{Do: do}}}
 	if do.Time > 0 && guard == scenarios.Redis {
 		w.SweepEvery = 4 * time.Second
 	}
-	return properties.Base{Name: fmt.Sprintf("%s %+v", guard, do), Workload: w}
+	return explore.Base{Name: fmt.Sprintf("%s %+v", guard, do), Workload: w}
 }
 
 // tally counts runs by how many effects the event had.
@@ -33,15 +34,15 @@ type tally struct {
 	runs    int
 	effects map[int]int
 	again   map[string]int // where the last crash struck, if the event had more than one
-	visited map[properties.Cell]bool
+	visited map[explore.Cell]bool
 }
 
 // crashEverywhere crashes the base everywhere and checks that every event is delivered with an effect, that all properties hold, and that a second effect
 // under Redis is in the one window that C-III names.
-func crashEverywhere(t *testing.T, base properties.Base, crashes int, wanted func(properties.Window) bool) tally {
+func crashEverywhere(t *testing.T, base explore.Base, crashes int, wanted func(explore.Window) bool) tally {
 	t.Helper()
 	began := time.Now()
-	c := tally{effects: map[int]int{}, again: map[string]int{}, visited: map[properties.Cell]bool{}}
+	c := tally{effects: map[int]int{}, again: map[string]int{}, visited: map[explore.Cell]bool{}}
 	for run, err := range base.Crashes(1, crashes, wanted) {
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +55,7 @@ func crashEverywhere(t *testing.T, base properties.Base, crashes int, wanted fun
 			}
 		}
 		last := run.Plan.Faults[len(run.Plan.Faults)-1]
-		c.visited[properties.Cell{Point: last.Point, Position: last.Position}] = true
+		c.visited[explore.Cell{Point: last.Point, Position: last.Position}] = true
 		if c.effects[most]++; most > 1 {
 			c.again[fmt.Sprintf("%s %s", last.Position, last.Point)]++
 		}
@@ -96,7 +97,7 @@ var behindTheEffect = map[scenarios.Guard][]string{
 }
 
 func TestACrashAnywhereRepeatsAnEffectOnlyWhereItsGuardSaysSo(t *testing.T) {
-	visited := map[properties.Cell]bool{}
+	visited := map[explore.Cell]bool{}
 	for _, guard := range []scenarios.Guard{scenarios.Unguarded, scenarios.Redis, scenarios.Postgres} {
 		for _, c := range []tally{
 			crashEverywhere(t, guarded(guard, scenarios.Work{}), 1, nil),
@@ -122,7 +123,7 @@ func TestACrashAnywhereRepeatsAnEffectOnlyWhereItsGuardSaysSo(t *testing.T) {
 	}
 	for _, point := range declared {
 		for _, position := range faults.Positions {
-			if !visited[properties.Cell{Point: point, Position: position}] {
+			if !visited[explore.Cell{Point: point, Position: position}] {
 				t.Errorf("no crash struck %s %s", position, point)
 			}
 		}
@@ -130,7 +131,7 @@ func TestACrashAnywhereRepeatsAnEffectOnlyWhereItsGuardSaysSo(t *testing.T) {
 }
 
 // ofGuard tells whether a crash there is between two steps of the guard, the handler or the outcome.
-func ofGuard(w properties.Window) bool {
+func ofGuard(w explore.Window) bool {
 	migrates := slices.Contains([]string{
 		"redis.check", "postgres.migration-lock", "postgres.create-table", "postgres.shape", "postgres.create-index", "postgres.commit-migration",
 	}, w.Point)

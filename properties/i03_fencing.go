@@ -4,13 +4,14 @@ import "github.com/fencepost-sim/fencepost/sim/journal"
 
 var fencing = Property{
 	ID: "I3", Name: "fencing",
-	Statement: "Only the holder of a lease renews it, gives it back, completes its attempt, starts its handler, or moves the cursor; only an expired lease is reaped, and the handler's context is cancelled before; a held one is not taken.",
+	Statement: "Only the holder of a lease renews it, gives it back, completes its attempt, starts its handler, or moves the cursor; only an expired lease is reaped, and the handler's context is cancelled before; a held one is not taken. Nobody writes what belongs to another group, or to a topic to which it has not subscribed.",
 	New:       func() Checker { return fence{} },
 }
 
 type fence struct{}
 
 func (fence) Observe(s *State, event *journal.Event) {
+	checkMember(s, event)
 	if event.Kind == journal.HandlerStarted {
 		if h := s.Running(event); h != nil && !s.HoldsLease(h) {
 			s.Violate("%s starts the handler of attempt %d of delivery %s without holding its lease",
@@ -52,6 +53,25 @@ func (fence) Observe(s *State, event *journal.Event) {
 			writer, now.Number, now.DeliveryID, event.Point, s.Journal.ProcessName(holder.Process))
 	case now.Status != "pending" && holder.Task != event.Task:
 		s.Violate("task %d of %s completes attempt %d of delivery %s, which task %d claimed", event.Task, writer, now.Number, now.DeliveryID, holder.Task)
+	}
+}
+
+// checkMember looks whether the writer has any business with what it writes.
+func checkMember(s *State, event *journal.Event) {
+	check := func(what, group, topic string) {
+		if !s.Member(event.Process, group, topic) {
+			s.Violate("%s writes %s of group %s (%s), to whose topic %s it has not subscribed",
+				s.Journal.ProcessName(event.Process), what, group, event.Point, topic)
+		}
+	}
+	switch {
+	case event.Process == 0:
+	case s.Delivery != nil:
+		check("a delivery", s.Delivery.After.Group, s.Delivery.After.Topic)
+	case s.Attempt != nil:
+		check("an attempt", s.Attempt.After.Group, s.Attempt.After.Topic)
+	case s.Subscription != nil:
+		check("the subscription", s.Subscription.After.Group, "") // which comes to be before one has subscribed
 	}
 }
 

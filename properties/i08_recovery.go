@@ -25,7 +25,7 @@ func (b *bounded) Observe(s *State, event *journal.Event) {
 		}
 	}
 	switch event.Kind {
-	case journal.ProcessDied, journal.StreamFailed, journal.Withheld:
+	case journal.ProcessDied, journal.StreamFailed, journal.Withheld, journal.Unsubscribed:
 		b.left = true
 	case journal.ProcessClosing:
 		b.left = b.left || !s.Settled()

@@ -8,13 +8,22 @@ import (
 
 var truth = Property{
 	ID: "I14", Name: "truth",
-	Statement: "The recorded outcome of an attempt is what its handler did; a delivery ends as its last attempt did, and as an error only when no attempt is left. Nobody loses a lease without cause.",
-	New:       func() Checker { return honest{} },
+	Statement: "The recorded outcome of an attempt is what its handler did; a delivery ends as its last attempt did, and as an error only when no attempt is left. Nobody loses a lease without cause, and where nothing goes wrong nothing is reported as an error.",
+	New:       func() Checker { return &honest{} },
 }
 
-type honest struct{}
+type honest struct {
+	reported []*journal.Event
+	troubled bool // a process died, or a change stream broke
+}
 
-func (honest) Observe(s *State, event *journal.Event) {
+func (h *honest) Observe(s *State, event *journal.Event) {
+	switch event.Kind {
+	case journal.ErrorReported:
+		h.reported = append(h.reported, event)
+	case journal.ProcessDied, journal.StreamFailed:
+		h.troubled = true
+	}
 	if event.Kind == journal.HandlerCancelled && strings.Contains(event.Error, "lease lost") && s.Forced == 0 && !s.Struck(event.Process) {
 		s.Violate("the handler of attempt %d of delivery %s is told that its lease is lost; %s lives and nothing was done to it",
 			event.Number, event.Delivery, s.Journal.ProcessName(event.Process))
@@ -95,4 +104,11 @@ func checkDelivery(s *State, delivery *Delivery) {
 	}
 }
 
-func (honest) Finish(*State) {}
+func (h *honest) Finish(s *State) {
+	if len(s.struck) > 0 || s.Forced > 0 || h.troubled {
+		return
+	}
+	for _, event := range h.reported {
+		s.Violate("%s reports an error at step %d, and nothing went wrong: %s", s.Journal.ProcessName(event.Process), event.Step, event.Error)
+	}
+}

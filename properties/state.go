@@ -48,6 +48,7 @@ type State struct {
 	struck     map[int]bool
 	allStruck  bool
 	frozen     map[int]bool
+	left       map[int]bool // unsubscribed
 	thawed     map[int]time.Duration
 }
 
@@ -171,7 +172,7 @@ func newState(j *journal.Journal) *State {
 	return &State{
 		Journal: j, Guards: newGuards(storeOf(j)),
 		events: map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
-		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{}, thawed: map[int]time.Duration{},
+		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{}, left: map[int]bool{}, thawed: map[int]time.Duration{},
 	}
 }
 
@@ -234,6 +235,8 @@ func (s *State) apply(event *journal.Event) {
 		})
 	case journal.Subscribed:
 		s.subscribed(event)
+	case journal.Unsubscribed:
+		s.left[event.Process] = true
 	case journal.Wrote:
 		s.wrote(event)
 	case journal.Deleted, journal.Expired:
@@ -263,6 +266,9 @@ func (s *State) endHandlers(process int) {
 }
 
 func (s *State) subscribed(event *journal.Event) {
+	if s.left[event.Process] {
+		s.LastFault = max(s.LastFault, event.Time) // the process was away until now
+	}
 	for _, engine := range slices.Backward(s.Engines) {
 		if engine.Process == event.Process && engine.Group == event.Group {
 			engine.Limits = append(engine.Limits, Limit{event.Name, int(event.Number)})
@@ -507,6 +513,14 @@ func (s *State) HoldsLease(h *Handler) bool {
 		}
 	}
 	return false
+}
+
+// Member tells whether an engine of the process's present life belongs to the group and, unless the topic is empty, has subscribed to it.
+func (s *State) Member(process int, group, topic string) bool {
+	return slices.ContainsFunc(s.Engines, func(e *Engine) bool {
+		return e.Process == process && e.Life == s.lives[process] && e.Group == group &&
+			(topic == "" || slices.ContainsFunc(e.Limits, func(l Limit) bool { return l.Topic == topic }))
+	})
 }
 
 // retentionOf reads the retention from an engine's event.

@@ -85,11 +85,11 @@ func TestBrokenReplayFilesAreRefusedWithTheLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "line 1"},
 		{"something else\n", `"something else"`},
-		{"fencepost-replay 1\nseed x\njournal\n{}\n", "line 2"},
-		{"fencepost-replay 1\nvariant often\njournal\n{}\n", "line 2"},
-		{"fencepost-replay 1\nscenario no-faults\nfault explode\njournal\n{}\n", "explode"},
-		{"fencepost-replay 1\nscenario no-faults\njournal\n", "cut short"},
-		{"fencepost-replay 1\nscenario no-faults\nseed 1\nhash ab\njournal\n{}\n", "cut short: scenario, variant"},
+		{"fencepost-replay 2\nseed x\njournal\n{}\n", "line 2"},
+		{"fencepost-replay 2\nvariant often\njournal\n{}\n", "line 2"},
+		{"fencepost-replay 2\nscenario no-faults\nfault explode\njournal\n{}\n", "explode"},
+		{"fencepost-replay 2\nscenario no-faults\njournal\n", "cut short"},
+		{"fencepost-replay 2\nscenario no-faults\nseed 1\nhash ab\njournal\n{}\n", "cut short"},
 	} {
 		_, err := reports.ReadReplay(strings.NewReader(c.text))
 		if !errors.Is(err, reports.ErrReplayFile) || !strings.Contains(err.Error(), c.want) {

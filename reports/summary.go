@@ -14,7 +14,7 @@ import (
 type Summary struct {
 	Scenario   string              `json:"scenario"`
 	Variant    string              `json:"variant"`
-	Guard      string              `json:"guard,omitempty"` // that replaced the scenario's own
+	Guard      string              `json:"guard"` // that replaced the scenario's own, or empty
 	Seed       uint64              `json:"seed"`
 	Plan       []string            `json:"plan"`
 	Hash       string              `json:"hash"`
@@ -33,19 +33,28 @@ type PropertyResult struct {
 	Name       string   `json:"name"`
 	Holds      bool     `json:"holds"`
 	Violations []string `json:"violations"`
-	Notes      []string `json:"notes,omitempty"` // excuses that a conditional property has taken
+	Notes      []string `json:"notes"` // excuses that a conditional property has taken
 }
 
 // Summarize checks all properties and the scenario's expectation.
 func Summarize(run *scenarios.Run) *Summary {
 	s := &Summary{
-		Scenario: run.Scenario.Name, Variant: run.Variant.String(), Guard: string(run.Guard), Seed: run.Seed,
+		Scenario: "a load of its own", Seed: run.Seed,
 		Plan: planLines(run), Hash: run.Journal.Hash(), Steps: run.Journal.Steps(),
 		Events: scenarios.Outcomes(run.Journal), Compared: run.Compared(), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
 	}
+	if s.Unexpected == nil {
+		s.Unexpected = []string{} // null would be another type to those who read the JSON
+	}
+	if run.Scenario != nil {
+		s.Scenario, s.Variant = run.Scenario.Name, run.Variant.String()
+		s.Guard = string(run.Guard)
+	}
 	s.Holds = len(s.Unexpected) == 0
 	for _, verdict := range properties.Check(run.Journal) {
-		result := PropertyResult{ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Notes: verdict.Notes}
+		result := PropertyResult{
+			ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Violations: []string{}, Notes: append([]string{}, verdict.Notes...),
+		}
 		for _, violation := range verdict.Violations {
 			result.Violations = append(result.Violations, violation.String())
 		}
@@ -56,11 +65,15 @@ func Summarize(run *scenarios.Run) *Summary {
 }
 
 func planLines(run *scenarios.Run) []string {
-	return strings.Split(strings.TrimSpace(run.Plan.String()), "\n")
+	return strings.FieldsFunc(run.Plan.String(), func(r rune) bool { return r == '\n' })
 }
 
-// Reproduce is the command line that repeats a run of a scenario's own plan.
+// Reproduce is the command line that repeats a run of a scenario's own plan. For a run of a load of its own it is empty: that
+// is repeated from a file.
 func Reproduce(run *scenarios.Run) string {
+	if run.Scenario == nil {
+		return ""
+	}
 	line := fmt.Sprintf("go run ./cmd/simrun --scenario %s --variant %s --seed %d", run.Scenario.Name, run.Variant, run.Seed)
 	if run.Guard != "" {
 		line += " --guard " + string(run.Guard)
@@ -82,15 +95,15 @@ func (s *Summary) WriteJSON(out io.Writer) error {
 func (s *Summary) WriteText(out io.Writer) error {
 	var b strings.Builder
 	for _, event := range s.Events {
-		fmt.Fprintf(&b, "%s  handler starts: %d, side effects: %d, idempotency keys: %d, attempts: %s, delivery: %s\n",
-			event.EventID, event.Starts, event.Effects, len(event.Keys), numbered(event.Attempts), event.Status)
+		fmt.Fprintf(&b, "%s  group %s: handler starts: %d, side effects: %d, idempotency keys: %d, attempts: %s, delivery: %s\n",
+			event.EventID, event.Group, event.Starts, event.Effects, len(event.Keys), numbered(event.Attempts), event.Status)
 		if event.Executions > 0 {
 			fmt.Fprintf(&b, "%s  executions under the guard: %d\n", event.EventID, event.Executions)
 		}
 	}
 	b.WriteString("\n")
 	switch {
-	case !s.Compared:
+	case !s.Compared && s.Guard != "":
 		b.WriteString("  --    not compared with what the scenario expects: that is about another guard\n")
 	case len(s.Unexpected) == 0:
 		b.WriteString("  ok    as the scenario expects\n")
@@ -109,7 +122,10 @@ func (s *Summary) WriteText(out io.Writer) error {
 			fmt.Fprintf(&b, "  FAIL  %s\n", violation)
 		}
 	}
-	fmt.Fprintf(&b, "\njournal   %s (%d steps)\nreproduce %s\n", s.Hash, s.Steps, s.Reproduce)
+	fmt.Fprintf(&b, "\njournal   %s (%d steps)\n", s.Hash, s.Steps)
+	if s.Reproduce != "" {
+		fmt.Fprintf(&b, "reproduce %s\n", s.Reproduce)
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }

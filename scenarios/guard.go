@@ -66,39 +66,39 @@ func (t task) with(perform effect) engine.Handler[Order] {
 type protect func(task) engine.Handler[Order]
 
 // guard makes the guard of one process. It is closed after the engines.
-func (w Workload) guard(ctx context.Context, p *sim.Process) (protect, error) {
-	switch w.Guard {
+func (r replica) guard(ctx context.Context, p *sim.Process) (protect, error) {
+	switch r.Guard {
 	case Redis:
-		return w.redisGuard(ctx, p)
+		return r.redisGuard(ctx, p)
 	case Postgres, PostgresClaimAlone:
-		return w.postgresGuard(ctx, p)
+		return r.postgresGuard(ctx, p)
 	}
 	return func(t task) engine.Handler[Order] { return t.with(outside) }, nil
 }
 
-func (w Workload) redisGuard(ctx context.Context, p *sim.Process) (protect, error) {
-	store, err := redisstore.Over(p.Redis(), w.Group)
+func (r replica) redisGuard(ctx context.Context, p *sim.Process) (protect, error) {
+	store, err := redisstore.Over(p.Redis(), groupNames[r.group])
 	if err != nil {
 		return nil, err
 	}
 	guard, err := idempotency.Init(ctx, idempotency.Config{
-		Store: store, Host: p.Host(), Lease: w.GuardLease, OnError: p.Report,
-		DisableSweeper: w.SweepEvery == 0,
-		Sweeper:        idempotency.SweeperConfig{Interval: w.SweepEvery, IntervalJitterRatio: idempotency.Exact},
+		Store: store, Host: p.Host(), Lease: r.GuardLease, OnError: p.Report,
+		DisableSweeper: r.SweepEvery == 0,
+		Sweeper:        idempotency.SweeperConfig{Interval: r.SweepEvery, IntervalJitterRatio: idempotency.Exact},
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.AtClose(guard.Shutdown)
-	p.GuardOpened(string(w.Guard), guard.Config().Lease)
-	guarded := w.bug.Handler
+	p.GuardOpened(string(r.Guard), guard.Config().Lease)
+	guarded := r.bug.Handler
 	if guarded == nil {
 		guarded = idempotency.Handler[Order]
 	}
 	return func(t task) engine.Handler[Order] { return guarded(guard, sim.Guarded(t.with(outside))) }, nil
 }
 
-func (w Workload) postgresGuard(ctx context.Context, p *sim.Process) (protect, error) {
+func (r replica) postgresGuard(ctx context.Context, p *sim.Process) (protect, error) {
 	consumer, err := durable.Over(p.Postgres(), durable.Options{Host: p.Host(), OnError: p.Report})
 	if err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func (w Workload) postgresGuard(ctx context.Context, p *sim.Process) (protect, e
 	if err := consumer.Migrate(ctx); err != nil {
 		return nil, err
 	}
-	p.GuardOpened(string(w.Guard), time.Duration(0))
-	if w.Guard == PostgresClaimAlone {
+	p.GuardOpened(string(r.Guard), time.Duration(0))
+	if r.Guard == PostgresClaimAlone {
 		return func(t task) engine.Handler[Order] {
 			return func(ctx context.Context, event engine.Event[Order]) error {
 				_, err := consumer.ConsumeAtMostOnce(ctx, durable.EventOf(event), func(ctx context.Context) error {

@@ -13,71 +13,98 @@ import (
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
-// Outcome is what came of one event, read from the journal.
+// Outcome is what came of one event in one consumer group, read from the journal. Times are virtual, in nanoseconds since the start of the run.
 type Outcome struct {
-	EventID string
-	Topic   string
-	Stored  time.Duration
-	Starts  int
-	// Executions is how often what a guard protects was started.
-	Executions int
-	First      time.Duration // start of the first handler
-	Effects    int
-	Keys       []string // idempotency keys of the effects, each once
-	Attempts   []string // "success", "pending", or the code of the error, by number
-	Status     string   // of the delivery; empty if there is none
+	EventID string        `json:"event"`
+	Group   string        `json:"group"` // empty as long as no group has a delivery
+	Topic   string        `json:"topic"`
+	Stored  time.Duration `json:"stored"`
+	Starts  int           `json:"starts"`
+	First   time.Duration `json:"first"` // start of the first handler
+	// Executions is how often what a guard protects was started; zero if there is no guard.
+	Executions int      `json:"executions"`
+	Effects    int      `json:"effects"`
+	Keys       []string `json:"keys"`     // idempotency keys of the effects, each once
+	Attempts   []string `json:"attempts"` // "success", "pending", or the code of the error, by number
+	Status     string   `json:"status"`   // of the delivery; empty if there is none
 }
 
-// Outcomes lists what came of every event of the run, in the order of publication.
+// outcomes are put together from the journal.
+type outcomes struct {
+	all      []Outcome
+	delivery map[string][2]string // by ID: event and group; looked up only
+	attempts map[string]bson.D
+	order    []string // of the attempts
+}
+
+// Outcomes lists what came of every event of the run in every group, in the order of publication.
 func Outcomes(j *journal.Journal) []Outcome {
-	var outcomes []Outcome
-	find := func(event string) *Outcome {
-		i := slices.IndexFunc(outcomes, func(o Outcome) bool { return o.EventID == event })
-		if i < 0 {
-			return &Outcome{} // not one that was stored in this run
-		}
-		return &outcomes[i]
-	}
-	eventOf := map[string]string{} // by delivery; looked up only
-	attempts := map[string]bson.D{}
-	var order []string
+	o := outcomes{delivery: map[string][2]string{}, attempts: map[string]bson.D{}}
 	for i := range j.Events {
-		event := &j.Events[i]
-		switch {
-		case event.Kind == journal.HandlerStarted:
-			o := find(event.Key)
-			if o.Starts++; o.Starts == 1 {
-				o.First = event.Time
-			}
-		case event.Kind == journal.ExecutionStarted:
-			find(event.Key).Executions++
-		case event.Kind == journal.EffectPerformed:
-			o := find(eventOf[event.Delivery])
-			o.Effects++
-			if !slices.Contains(o.Keys, event.Key) {
-				o.Keys = append(o.Keys, event.Key)
-			}
-		case event.Kind != journal.Wrote:
-		case strings.HasSuffix(event.Collection, ".events"):
-			if find(event.Key).EventID == "" {
-				outcomes = append(outcomes, Outcome{EventID: event.Key, Topic: document.Text(event.Document, "topic"), Stored: event.Time})
-			}
-		case strings.HasSuffix(event.Collection, ".deliveries"):
-			eventOf[event.Key] = document.Text(event.Document, "eventId")
-			find(eventOf[event.Key]).Status = document.Text(event.Document, "status")
-		case strings.HasSuffix(event.Collection, ".history"):
-			if attempts[event.Key] == nil {
-				order = append(order, event.Key)
-			}
-			attempts[event.Key] = event.Document
+		o.observe(&j.Events[i])
+	}
+	slices.SortStableFunc(o.order, func(a, b string) int {
+		return cmp.Compare(attemptNumber(o.attempts[a]), attemptNumber(o.attempts[b]))
+	})
+	for _, id := range o.order {
+		attempt := o.attempts[id]
+		outcome := o.of(document.Text(attempt, "eventId"), document.Text(attempt, "consumerGroup"))
+		outcome.Attempts = append(outcome.Attempts, attemptResult(attempt))
+	}
+	return o.all
+}
+
+func (o *outcomes) observe(event *journal.Event) {
+	switch {
+	case event.Kind == journal.HandlerStarted:
+		outcome := o.of(event.Key, event.Group)
+		if outcome.Starts++; outcome.Starts == 1 {
+			outcome.First = event.Time
 		}
+	case event.Kind == journal.ExecutionStarted:
+		o.of(event.Key, event.Group).Executions++
+	case event.Kind == journal.EffectPerformed:
+		outcome := o.of(o.delivery[event.Delivery][0], o.delivery[event.Delivery][1])
+		outcome.Effects++
+		if !slices.Contains(outcome.Keys, event.Key) {
+			outcome.Keys = append(outcome.Keys, event.Key)
+		}
+	case event.Kind != journal.Wrote:
+	case strings.HasSuffix(event.Collection, ".events"):
+		if !slices.ContainsFunc(o.all, func(known Outcome) bool { return known.EventID == event.Key }) {
+			o.all = append(o.all, Outcome{EventID: event.Key, Topic: document.Text(event.Document, "topic"), Stored: event.Time})
+		}
+	case strings.HasSuffix(event.Collection, ".deliveries"):
+		o.delivery[event.Key] = [2]string{document.Text(event.Document, "eventId"), document.Text(event.Document, "consumerGroup")}
+		o.of(o.delivery[event.Key][0], o.delivery[event.Key][1]).Status = document.Text(event.Document, "status")
+	case strings.HasSuffix(event.Collection, ".history"):
+		if o.attempts[event.Key] == nil {
+			o.order = append(o.order, event.Key)
+		}
+		o.attempts[event.Key] = event.Document
 	}
-	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(attemptNumber(attempts[a]), attemptNumber(attempts[b])) })
-	for _, id := range order {
-		o := find(document.Text(attempts[id], "eventId"))
-		o.Attempts = append(o.Attempts, attemptResult(attempts[id]))
+}
+
+// of returns the outcome of the event in the group. The first group takes the one that was made when the event was stored; each
+// further one gets its own beside it.
+func (o *outcomes) of(event, group string) *Outcome {
+	last := -1
+	for i := range o.all {
+		if o.all[i].EventID != event {
+			continue
+		}
+		if o.all[i].Group == group || o.all[i].Group == "" {
+			o.all[i].Group = group
+			return &o.all[i]
+		}
+		last = i
 	}
-	return outcomes
+	if last < 0 {
+		return &Outcome{} // not one that was stored in this run
+	}
+	another := Outcome{EventID: event, Group: group, Topic: o.all[last].Topic, Stored: o.all[last].Stored}
+	o.all = slices.Insert(o.all, last+1, another)
+	return &o.all[last+1]
 }
 
 func attemptNumber(attempt bson.D) int64 {

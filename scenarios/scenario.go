@@ -110,9 +110,11 @@ type Expectation struct {
 
 // Run is everything that a run is made of, and what came of it.
 type Run struct {
+	// Scenario and Variant are what was run, or nil and the zero value for a Workload that belongs to none.
 	Scenario *Scenario
 	Variant  Variant
-	// Guard replaces the scenario's own, if it is not empty.
+	Workload Workload
+	// Guard replaced the scenario's own, if it is not empty.
 	Guard   Guard
 	Seed    uint64
 	Plan    faults.Plan
@@ -149,7 +151,11 @@ type Bug struct {
 
 // Plan is the scenario's own plan with a schedule.
 func (s *Scenario) Plan(schedule faults.Schedule) faults.Plan {
-	return faults.Plan{Faults: s.Faults, Schedule: schedule}
+	plan := faults.Plan{Faults: s.Faults, Schedule: schedule}
+	if schedule == faults.Priorities {
+		plan.Depth, plan.Steps = 3, 1000
+	}
+	return plan
 }
 
 // Run runs the scenario. The error says what is wrong with the plan.
@@ -187,15 +193,25 @@ func (w Workload) In(v Variant) Workload {
 // runLimit is the virtual time that a run may take. Reaching it without having delivered everything is a violation.
 const runLimit = 4 * time.Hour
 
-// Run runs a workload under a plan.
+// Run runs a workload under a plan. The error says what is wrong with the plan.
 func (w Workload) Run(plan faults.Plan, seed uint64, bug Bug) (*Run, error) {
+	world, err := w.World(plan, seed, bug, nil)
+	if err != nil {
+		return nil, err
+	}
+	return w.Finished(world, plan, seed), nil
+}
+
+// World returns a world with the workload's processes, to be run once; watch may be nil (see sim.Config). The error says what is wrong with the plan.
+func (w Workload) World(plan faults.Plan, seed uint64, bug Bug, watch func(step int, ready []int)) (*sim.World, error) {
 	var done func(*sim.World) bool
 	limit := runLimit
 	if w.CloseAt > 0 {
 		limit = w.CloseAt
 	}
 	world, err := sim.New(sim.Config{
-		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Script: bug.Script, DecoratePostgres: bug.Postgres,
+		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Watch: watch,
+		Script: bug.Script, DecoratePostgres: bug.Postgres,
 		Done: func(w *sim.World) bool { return done(w) },
 	})
 	if err != nil {
@@ -203,8 +219,13 @@ func (w Workload) Run(plan faults.Plan, seed uint64, bug Bug) (*Run, error) {
 	}
 	w.bug = bug
 	done = w.Build(world)
+	return world, nil
+}
+
+// Finished runs the world that World returned and says what came of it.
+func (w Workload) Finished(world *sim.World, plan faults.Plan, seed uint64) *Run {
 	recorded := world.Run()
-	return &Run{Seed: seed, Plan: plan, Journal: recorded, Deviations: world.Deviations(), Unstruck: world.Unstruck()}, nil
+	return &Run{Workload: w, Seed: seed, Plan: plan, Journal: recorded, Deviations: world.Deviations(), Unstruck: world.Unstruck()}
 }
 
 // Lookup returns the scenario with the name. The error lists the names.

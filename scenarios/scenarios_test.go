@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // seeds is how many seeds each scenario and variant is run with. The sweep of 10,000 that the README
-// speaks of is opt-in: go test ./scenarios -seeds 10000 -timeout 2h
+// speaks of is opt-in: go test ./scenarios -seeds 10000 -timeout 3h
 var seeds = flag.Int("seeds", 10, "seeds for each scenario and variant")
 
 func TestEveryScenarioComesOutAsItSaysInEveryVariant(t *testing.T) {

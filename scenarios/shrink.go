@@ -1,101 +1,88 @@
 package scenarios
 
 import (
-	"iter"
 	"slices"
 
 	"github.com/fencepost-sim/fencepost/faults"
 )
 
-// pass is a named way to make a plan simpler. It yields simpler candidates one by one, the most promising first.
+// pass is a named way to make a plan simpler. It returns the simplest plan that it came to and that still fails.
 type pass struct {
-	name       string
-	candidates func(faults.Plan) iter.Seq[faults.Plan]
+	name     string
+	simplify func(plan faults.Plan, fails func(faults.Plan) bool) faults.Plan
 }
 
 // passes are tried in this order, from the coarsest, until none makes the plan simpler.
 var passes = []pass{
 	{"default-order", defaultOrder},
-	{"drop-fault", dropFault},
+	{"drop-fault", dropFaults},
 	{"drop-choices", dropChoices},
 	{"first-occurrence", firstOccurrence},
 }
 
 // defaultOrder drops every scheduling decision.
-func defaultOrder(p faults.Plan) iter.Seq[faults.Plan] {
-	return func(yield func(faults.Plan) bool) {
-		if len(p.Choices) > 0 {
-			p.Choices = nil
-			yield(p)
+func defaultOrder(p faults.Plan, fails func(faults.Plan) bool) faults.Plan {
+	if simpler := p; len(p.Choices) > 0 {
+		simpler.Choices = nil
+		if fails(simpler) {
+			return simpler
 		}
 	}
+	return p
 }
 
-func dropFault(p faults.Plan) iter.Seq[faults.Plan] {
-	return func(yield func(faults.Plan) bool) {
-		for i := range p.Faults {
+func dropFaults(p faults.Plan, fails func(faults.Plan) bool) faults.Plan {
+	for i := 0; i < len(p.Faults); {
+		candidate := p
+		candidate.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
+		if fails(candidate) {
+			p = candidate
+		} else {
+			i++
+		}
+	}
+	return p
+}
+
+// dropChoices drops scheduling decisions in ever smaller pieces, down to single ones, the last first: those decide least.
+func dropChoices(p faults.Plan, fails func(faults.Plan) bool) faults.Plan {
+	for size := (len(p.Choices) + 1) / 2; size > 0; size /= 2 {
+		for end := len(p.Choices); end > 0; end -= size {
 			candidate := p
-			candidate.Faults = slices.Delete(slices.Clone(p.Faults), i, i+1)
-			if !yield(candidate) {
-				return
+			candidate.Choices = slices.Delete(slices.Clone(p.Choices), max(0, end-size), end)
+			if fails(candidate) {
+				p = candidate
 			}
 		}
 	}
+	return p
 }
 
-// dropChoices drops scheduling decisions in ever smaller pieces, down to single ones.
-func dropChoices(p faults.Plan) iter.Seq[faults.Plan] {
-	return func(yield func(faults.Plan) bool) {
-		for size := (len(p.Choices) + 1) / 2; size > 0; size /= 2 {
-			for at := 0; at < len(p.Choices); at += size {
-				candidate := p
-				candidate.Choices = slices.Delete(slices.Clone(p.Choices), at, min(at+size, len(p.Choices)))
-				if !yield(candidate) {
-					return
-				}
-			}
+func firstOccurrence(p faults.Plan, fails func(faults.Plan) bool) faults.Plan {
+	for i, fault := range p.Faults {
+		candidate := p
+		candidate.Faults = slices.Clone(p.Faults)
+		candidate.Faults[i].Occurrence = 1
+		if fault.Occurrence != 1 && fails(candidate) {
+			p = candidate
 		}
 	}
-}
-
-func firstOccurrence(p faults.Plan) iter.Seq[faults.Plan] {
-	return func(yield func(faults.Plan) bool) {
-		for i, fault := range p.Faults {
-			if fault.Occurrence == 1 {
-				continue
-			}
-			candidate := p
-			candidate.Faults = slices.Clone(p.Faults)
-			candidate.Faults[i].Occurrence = 1
-			if !yield(candidate) {
-				return
-			}
-		}
-	}
+	return p
 }
 
 // Shrink makes a failing plan as small as it can: in the end it fails, and removing any one fault or
 // scheduling decision makes it pass. fails runs a plan and says whether it still fails in the same way. The plan must
 // be Listed; see Run.Listed.
 func Shrink(plan faults.Plan, fails func(faults.Plan) bool) faults.Plan {
-	for again := true; again; {
-		again = false
+	for {
+		before := plan.String()
 		for _, pass := range passes {
-			for simpler, found := firstFailing(pass.candidates(plan), fails); found; simpler, found = firstFailing(pass.candidates(plan), fails) {
-				plan, again = simpler, true
-			}
+			plan = pass.simplify(plan, fails)
+		}
+		if plan.String() == before {
+			return plan
 		}
 	}
-	return plan
-}
-
-func firstFailing(candidates iter.Seq[faults.Plan], fails func(faults.Plan) bool) (faults.Plan, bool) {
-	for candidate := range candidates {
-		if fails(candidate) {
-			return candidate, true
-		}
-	}
-	return faults.Plan{}, false
 }
 
 // Listed is the run's plan with its scheduling decisions spelled out, and without the faults that did not strike: it

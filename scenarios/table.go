@@ -241,6 +241,18 @@ var deliveries = []Scenario{
 		},
 		Expect: once,
 	},
+	{
+		Name:  "two-groups",
+		Title: "every consumer group gets the event, whatever befalls another",
+		Story: "Two groups consume the topic. A process of the second is cut off from the database for 20 s, from its start. The first group is not " +
+			"concerned: each has its own delivery, attempts, leases and cursor. The second has the event when somebody of it is there.",
+		Workload: Workload{Groups: 2},
+		Faults: []faults.Fault{{
+			Kind: faults.Partition, Process: "shipping-worker-1", Point: string(engine.PointSubscriptionFind), Position: faults.Before,
+			Occurrence: 1, Span: 20 * time.Second,
+		}},
+		Expect: once,
+	},
 }
 
 func crash(point string, position faults.Position) faults.Fault {

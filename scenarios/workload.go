@@ -24,12 +24,21 @@ type Order struct {
 // Workload is what the processes of a run do, apart from the faults: data, so that it can be drawn at random. The zero value of a
 // field is the default that its comment names.
 type Workload struct {
-	// Group is the consumer group. Default "billing".
-	Group string
-	// Replicas is how many processes consume, named worker-1, worker-2, … Default 1.
+	// Groups is how many consumer groups there are: "billing", "shipping", … Default 1. Those after the first do not retry, and do not publish.
+	Groups int
+	// Replicas is how many processes consume in each group. Those of the first are named worker-1, worker-2, …; those of others
+	// have their group in front. Default 1.
 	Replicas int
-	// Standby is how many processes consume besides those of the variant.
+	// Standby is how many processes consume in each group besides those of the variant.
 	Standby int
+	// Guard is what the replicas guard their handlers with. Default: Unguarded.
+	Guard Guard
+	// GuardLease is how long a claim in Redis lasts. Default 30 s.
+	GuardLease time.Duration
+	// SweepEvery is the interval of the guards' sweepers. Default: no sweeper.
+	SweepEvery time.Duration
+	// Partial lets each replica leave out one topic. It needs two replicas and two topics, and is without effect otherwise.
+	Partial bool
 	// Workers, LockTimeout, PollInterval, HistoryRetention, DiscoveryBatch and ReconcileBatch are options of their engines.
 	Workers          int
 	LockTimeout      time.Duration
@@ -39,12 +48,6 @@ type Workload struct {
 	ReconcileBatch   int
 	// Topics are subscribed to by every replica, and published to by every publisher. Default: one topic, "order.created".
 	Topics []TopicLoad
-	// Guard is what the replicas guard their handlers with. Default: Unguarded.
-	Guard Guard
-	// GuardLease is how long a claim in Redis lasts. Default 30 s.
-	GuardLease time.Duration
-	// SweepEvery is the interval of the guards' sweepers. Default: no sweeper.
-	SweepEvery time.Duration
 	// Publishers is how many processes publish: publisher, publisher-2, … Default 1.
 	Publishers int
 	// PublishAt is when publishing begins. Default 0.
@@ -53,6 +56,8 @@ type Workload struct {
 	Latest bool
 	// RollAt is when worker-1 closes although the others go on, as in a rolling deployment. Default: never.
 	RollAt time.Duration
+	// LeaveAt is when worker-1 unsubscribes from everything, to subscribe again a lock timeout later. Default: never.
+	LeaveAt time.Duration
 	// Audit makes every replica read the history once after it has subscribed.
 	Audit bool
 	// StayFor is how long the processes go on after everything is delivered. Default 0.
@@ -91,13 +96,14 @@ type Work struct {
 // ErrDeclined is the error with which handlers fail when Work says so.
 var ErrDeclined = errors.New("declined")
 
+// groupNames are the consumer groups.
+var groupNames = []string{"billing", "shipping", "audit"}
+
 func (w Workload) withDefaults() Workload {
-	if w.Group == "" {
-		w.Group = "billing"
-	}
 	if w.Guard == "" {
 		w.Guard = Unguarded
 	}
+	w.Groups = min(max(1, w.Groups), len(groupNames))
 	w.Replicas, w.Publishers = max(1, w.Replicas), max(1, w.Publishers)
 	if w.Topics = slices.Clone(w.Topics); len(w.Topics) == 0 { // worlds that run beside each other share the original
 		w.Topics = []TopicLoad{{}}
@@ -119,8 +125,11 @@ func (w Workload) withDefaults() Workload {
 // delivered.
 func (w Workload) Build(world *sim.World) (done func(*sim.World) bool) {
 	w = w.withDefaults()
-	for i := range w.Replicas {
-		world.Add(fmt.Sprintf("worker-%d", i+1), w.consume)
+	for g := range w.Groups {
+		for i := range w.Replicas {
+			r := replica{w, g, i}
+			world.Add(r.name(), r.consume)
+		}
 	}
 	publishers := make([]progress, w.Publishers)
 	for i := range publishers {
@@ -151,9 +160,9 @@ type progress struct {
 	finished  bool
 }
 
-func (w Workload) options() engine.Options {
+func (w Workload) options(group int) engine.Options {
 	return engine.Options{
-		ConsumerGroup:    w.Group,
+		ConsumerGroup:    groupNames[group],
 		Workers:          w.Workers,
 		LockTimeout:      w.LockTimeout,
 		PollInterval:     w.PollInterval,
@@ -163,34 +172,99 @@ func (w Workload) options() engine.Options {
 	}
 }
 
+// replica is one consuming process of a workload.
+type replica struct {
+	Workload
+	group, number int // from 0
+}
+
+func (r replica) name() string {
+	name := fmt.Sprintf("worker-%d", r.number+1)
+	if r.group > 0 {
+		return groupNames[r.group] + "-" + name
+	}
+	return name
+}
+
+// topics are those that the replica subscribes to.
+func (r replica) topics() (topics []TopicLoad) {
+	for i, topic := range r.Topics {
+		if r.Partial && r.Replicas > 1 && len(r.Topics) > 1 && i == r.number%len(r.Topics) {
+			continue
+		}
+		if r.group > 0 {
+			topic.Do.Publish = 0
+			if topic.Options.Delivery != engine.AtMostOnce {
+				topic.Options.MaxRetries = engine.NoRetries
+			}
+		}
+		topics = append(topics, topic)
+	}
+	return topics
+}
+
 // consume is the main function of a replica.
-func (w Workload) consume(ctx context.Context, p *sim.Process) error {
-	eng, err := p.Open(ctx, w.options())
+func (r replica) consume(ctx context.Context, p *sim.Process) error {
+	eng, err := p.Open(ctx, r.options(r.group))
 	if err != nil {
 		return err
 	}
-	guarded, err := w.guard(ctx, p)
+	guarded, err := r.guard(ctx, p)
 	if err != nil {
 		return err
 	}
-	for _, topic := range w.Topics {
-		_, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, guarded(topic.Do.task(eng)))
-		if err != nil {
+	subscriptions, err := r.subscribe(ctx, p, eng, guarded)
+	if err != nil {
+		return err
+	}
+	if r.Audit {
+		if _, err := eng.History(ctx, engine.HistoryQuery{ConsumerGroup: groupNames[r.group]}); err != nil {
 			return err
 		}
 	}
-	if w.Audit {
-		if _, err := eng.History(ctx, engine.HistoryQuery{ConsumerGroup: w.Group}); err != nil {
-			return err
-		}
-	}
-	if w.RollAt == 0 || p.Name() != "worker-1" || w.Replicas == 1 {
+	if r.group > 0 || r.number > 0 {
 		return nil
 	}
-	if err := p.Sleep(ctx, w.RollAt-p.World().Now()); err != nil {
+	if r.LeaveAt > 0 {
+		if err := r.leave(ctx, p, eng, guarded, subscriptions); err != nil {
+			return err
+		}
+	}
+	if r.RollAt == 0 || r.Replicas == 1 {
+		return nil
+	}
+	if err := p.Sleep(ctx, r.RollAt-p.World().Now()); err != nil {
 		return err
 	}
 	p.Close()
+	return nil
+}
+
+func (r replica) subscribe(ctx context.Context, p *sim.Process, eng *engine.Engine, guarded protect) (subscriptions []*engine.Subscription, err error) {
+	for _, topic := range r.topics() {
+		subscription, err := sim.Subscribe(ctx, p, eng, engine.NewTopic[Order](topic.Name), topic.Options, guarded(topic.Do.task(eng)))
+		if err != nil {
+			return nil, err
+		}
+		subscriptions = append(subscriptions, subscription)
+	}
+	return subscriptions, nil
+}
+
+// leave unsubscribes, and subscribes again after a while.
+func (r replica) leave(ctx context.Context, p *sim.Process, eng *engine.Engine, guarded protect, subscriptions []*engine.Subscription) error {
+	if err := p.Sleep(ctx, r.LeaveAt-p.World().Now()); err != nil {
+		return err
+	}
+	for _, subscription := range subscriptions {
+		sim.Unsubscribe(p, eng, subscription)
+	}
+	if err := p.Sleep(ctx, eng.Options().LockTimeout); err != nil {
+		return err
+	}
+	if _, err := r.subscribe(ctx, p, eng, guarded); err != nil && !errors.Is(err, engine.ErrClosed) {
+		return err
+	}
 	return nil
 }
 
@@ -234,7 +308,7 @@ func (k Work) work(ctx context.Context) error {
 
 // publish is the main function of the publisher.
 func (w Workload) publish(ctx context.Context, p *sim.Process, progress *progress) error {
-	options := w.options()
+	options := w.options(0)
 	options.ChangeStreams = engine.ChangeStreamsDisabled
 	eng, err := p.Open(ctx, options)
 	if err != nil {
@@ -259,15 +333,15 @@ func (w Workload) publish(ctx context.Context, p *sim.Process, progress *progres
 	return nil
 }
 
-// delivered tells whether every event has ended, and carried its retention date where there is one. It remembers
+// delivered tells whether every event has ended in every group, and carried its retention date where there is one. It remembers
 // what it has seen, since retention removes deliveries.
 func (w Workload) delivered(world *sim.World, seen map[string]bool) bool {
 	for _, delivery := range world.Model().Documents(sim.Database, "orionjs.pulse.deliveries") {
 		if w.settled(delivery) {
-			seen[document.Text(delivery, "eventId")] = true
+			seen[document.Text(delivery, "consumerGroup")+" "+document.Text(delivery, "eventId")] = true
 		}
 	}
-	return len(world.Model().Documents(sim.Database, "orionjs.pulse.events")) <= len(seen)
+	return w.Groups*len(world.Model().Documents(sim.Database, "orionjs.pulse.events")) <= len(seen)
 }
 
 func (w Workload) settled(delivery bson.D) bool {

@@ -38,6 +38,14 @@ func Subscribe[T any](ctx context.Context, p *Process, eng *engine.Engine, topic
 	return subscription, nil
 }
 
+// Unsubscribe ends a subscription of the process.
+func Unsubscribe(p *Process, eng *engine.Engine, subscription *engine.Subscription) {
+	subscription.Unsubscribe()
+	p.world.record(journal.Event{
+		Kind: journal.Unsubscribed, Process: p.index, Group: eng.Options().ConsumerGroup, Name: subscription.Topic(),
+	})
+}
+
 // running is what a handler's context carries.
 type running struct {
 	process  *Process
@@ -96,6 +104,7 @@ func (r *running) end(problem string) {
 	w := r.process.world
 	occurrence := w.reach(w.current, PointHandlerEnd)
 	w.strike(w.current, PointHandlerEnd, occurrence, faults.Before)
+	r.watchContext() // it may be done since this very step
 	ended := r.as(journal.HandlerEnded)
 	ended.Error = problem
 	w.record(ended)
@@ -119,15 +128,19 @@ func fromContext(ctx context.Context) (*running, error) {
 // watchContexts tells the journal, once for each handler, that its context is done.
 func (w *World) watchContexts() {
 	for _, r := range w.handlers {
-		if !r.cancelled && r.context.Err() != nil {
-			r.cancelled = true
-			cancelled := r.as(journal.HandlerCancelled)
-			if r.claim != nil {
-				cancelled = r.as(journal.ExecutionCancelled)
-			}
-			cancelled.Error = errorText(context.Cause(r.context))
-			w.record(cancelled)
+		r.watchContext()
+	}
+}
+
+func (r *running) watchContext() {
+	if !r.cancelled && r.context.Err() != nil {
+		r.cancelled = true
+		cancelled := r.as(journal.HandlerCancelled)
+		if r.claim != nil {
+			cancelled = r.as(journal.ExecutionCancelled)
 		}
+		cancelled.Error = errorText(context.Cause(r.context))
+		r.process.world.record(cancelled)
 	}
 }
 

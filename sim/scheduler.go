@@ -92,11 +92,16 @@ func (w *World) choose() int {
 		options++
 	}
 	take := 0
+	if w.config.Watch != nil && len(w.ready) > 1 {
+		w.config.Watch(w.step, w.readyTasks())
+	}
 	switch {
 	case options < 2:
 		return 0
 	case w.config.Plan.Schedule == faults.Seeded, w.config.Plan.Schedule == faults.Slow:
 		take = w.draw(options)
+	case w.config.Plan.Schedule == faults.Priorities:
+		take = w.highest()
 	default:
 		for len(w.choices) > 0 && w.choices[0].Step < w.step {
 			w.choices = w.choices[1:]
@@ -133,4 +138,40 @@ func (w *World) draw(options int) int {
 
 func (w *World) recordAdvance(span time.Duration) {
 	w.record(journal.Event{Kind: journal.Advanced, Span: span, Number: int64(len(w.ready))})
+}
+
+// highest returns the ready task with the highest priority. At a step where priorities change, the one that would run becomes the lowest of
+// all first.
+func (w *World) highest() int {
+	top := w.top()
+	if len(w.ready) == 0 || !slices.Contains(w.demotions, w.step) {
+		return top
+	}
+	w.lowest--
+	w.ready[top].priority = w.lowest
+	return w.top()
+}
+
+func (w *World) top() (top int) {
+	for i, t := range w.ready {
+		if t.priority > w.ready[top].priority {
+			top = i
+		}
+	}
+	return top
+}
+
+// drawDemotions draws the steps at which priorities change.
+func (w *World) drawDemotions() {
+	for range w.config.Plan.Depth - 1 {
+		w.demotions = append(w.demotions, 1+w.random.below(w.config.Plan.Steps))
+	}
+}
+
+func (w *World) readyTasks() []int {
+	ids := make([]int, len(w.ready))
+	for i, t := range w.ready {
+		ids[i] = t.id
+	}
+	return ids
 }

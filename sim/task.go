@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine/host"
+	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -27,6 +28,7 @@ type task struct {
 	context  context.Context
 	timer    *timer
 	ended    bool
+	priority int           // in a schedule of priorities; those that fell back are below zero
 	gap      time.Duration // between the stamp of the write under way and its visibility
 }
 
@@ -34,6 +36,9 @@ type task struct {
 func (w *World) spawn(p *Process, name string, run func()) *task {
 	w.lastTask++
 	t := &task{id: w.lastTask, name: name, process: p}
+	if w.config.Plan.Schedule == faults.Priorities {
+		t.priority = w.random.below(1 << 62)
+	}
 	t.next, t.stop = iter.Pull(func(yield func(struct{}) bool) {
 		t.yield = yield
 		t.body(run)

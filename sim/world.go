@@ -36,6 +36,8 @@ type Config struct {
 	// Done, if set, is asked whenever no task is ready. When it returns true and no fault is under way, the processes are
 	// told to close.
 	Done func(w *World) bool
+	// Watch, if set, is told of every step at which more than one task is ready: their IDs, in the default order.
+	Watch func(step int, ready []int)
 	// Decorate, if set, wraps the Store of every process: this is how mutants are planted.
 	Decorate func(process string, inner store.Store) store.Store
 	// Defects are bugs to plant into the engines.
@@ -77,6 +79,9 @@ type World struct {
 	lastTask  int
 	live      int // tasks that have not ended
 
+	demotions []int // steps at which a schedule of priorities lets a task fall back
+	lowest    int   // priority that was given last to one that fell back
+
 	choices  []faults.Choice // the plan's, that lie ahead
 	taken    []faults.Choice // deviations of this run
 	pending  []faults.Fault  // that have not struck
@@ -111,7 +116,7 @@ func New(config Config) (*World, error) {
 	if config.MaxSteps == 0 {
 		config.MaxSteps = 2_000_000
 	}
-	return &World{
+	w := &World{
 		config:  config,
 		journal: &journal.Journal{},
 		model:   mongosim.New(mongosim.Options{Seed: config.Seed, Standalone: config.Standalone}),
@@ -120,7 +125,9 @@ func New(config Config) (*World, error) {
 		choices: config.Plan.Choices,
 		counts:  map[string]int{},
 		pending: append([]faults.Fault(nil), config.Plan.Faults...),
-	}, nil
+	}
+	w.drawDemotions()
+	return w, nil
 }
 
 // Journal returns the record of the run.

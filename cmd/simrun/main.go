@@ -3,9 +3,11 @@
 //	simrun list
 //	simrun --scenario NAME [--variant V] [--guard G] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
 //	simrun replay FILE
+//	simrun explore [--strategy S] [--runs N] [--budget D]
 //	simrun serve [--listen HOST:PORT] [--replica-set NAME]
 //
-// It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when it was called wrongly.
+// It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when
+// it was called wrongly, or a file or port was not to be had.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/fencepost-sim/fencepost/scenarios"
 )
@@ -22,10 +25,13 @@ import (
 const (
 	exitHolds    = 0
 	exitViolated = 1
-	exitUsage    = 2
+	exitUsage    = 2 // also when a file or a port is not to be had
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// errDiffers is wrapped by errors that say that a replay went another way.
+var errDiffers = errors.New("the replay differs")
 
 // errUsage is wrapped by errors about the command line.
 var errUsage = errors.New("usage")
@@ -34,29 +40,44 @@ func run(args []string, out, problems io.Writer) int {
 	holds, err := dispatch(args, out, problems)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
+		if _, err := io.WriteString(out, usage); err != nil {
+			fmt.Fprintf(problems, "simrun: %v\n", err)
+			return exitUsage
+		}
 		return exitHolds
 	case errors.Is(err, errUsage), errors.Is(err, scenarios.ErrUnknown):
 		fmt.Fprintf(problems, "simrun: %v\nsimrun --help says what it takes.\n", err)
 		return exitUsage
-	case err != nil:
+	case errors.Is(err, errDiffers):
 		fmt.Fprintf(problems, "simrun: %v\n", err)
 		return exitViolated
+	case err != nil:
+		fmt.Fprintf(problems, "simrun: %v\n", err)
+		return exitUsage
 	case !holds:
 		return exitViolated
 	}
 	return exitHolds
 }
 
+// commands is what simrun can be asked for.
+const commands = "list, replay FILE, --scenario NAME, explore, serve"
+
 func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 	if len(args) == 0 {
 		fmt.Fprint(out, usage)
-		return false, fmt.Errorf("%w: nothing to do; allowed: list, replay FILE, --scenario NAME, serve", errUsage)
+		return false, fmt.Errorf("%w: nothing to do; allowed: %s", errUsage, commands)
+	}
+	if len(args) > 1 && (args[1] == "--help" || args[1] == "-h") {
+		return true, flag.ErrHelp
 	}
 	switch args[0] {
 	case "list":
 		return true, list(args[1:], out)
 	case "replay":
 		return replay(args[1:], out)
+	case "explore":
+		return runExplore(args[1:], out, problems)
 	case "serve":
 		return true, serve(args[1:], out, problems)
 	}
@@ -74,23 +95,26 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
       --schedule S               listed: tasks run in the order in which they became ready (default for one run)
                                  seeded: the seed shuffles them (default for many)
                                  slow: seeded, and tasks can be slow
+                                 priorities: the seed gives each task a priority, which changes at two steps
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step
-` + serveUsage + `
-Exit status: 0 everything held, 1 something was violated, 2 called wrongly.
+` + exploreUsage + serveUsage + `
+Exit status: 0 everything held, 1 something was violated or a replay differed, 2 called wrongly, or a file or port is not to be had.
 `
 
 func list(args []string, out io.Writer) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%w: list takes no arguments; got %q", errUsage, args)
 	}
+	var b strings.Builder
 	for _, s := range scenarios.All {
-		fmt.Fprintf(out, "%-28s %s\n", s.Name, s.Title)
+		fmt.Fprintf(&b, "%-28s %s\n", s.Name, s.Title)
 	}
-	fmt.Fprintln(out, "\nEach in these variants (--variant):")
+	b.WriteString("\nEach in these variants (--variant):\n")
 	for _, v := range scenarios.Variants() {
-		fmt.Fprintf(out, "  %s\n", v)
+		fmt.Fprintf(&b, "  %s\n", v)
 	}
-	return nil
+	_, err := io.WriteString(out, b.String())
+	return err
 }

@@ -58,6 +58,10 @@ func TestWrongCallsExitWith2AndSayWhatIsAllowed(t *testing.T) {
 	if err := os.WriteFile(file, []byte("fencepost-replay 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	dangling := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Join(t.TempDir(), "nothing"), dangling); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		want string
@@ -71,14 +75,25 @@ func TestWrongCallsExitWith2AndSayWhatIsAllowed(t *testing.T) {
 		{[]string{"--scenario", "no-faults", "--seed", "-1"}, `"-1" for flag -seed: allowed: a whole number from 0`},
 		{[]string{"--scenario", "no-faults", "--bogus"}, "-bogus; allowed: --guard, --json, --runs"},
 		{[]string{"--scenario", "no-faults", "--save", "/no/such/folder/run"}, "--save: open /no/such/folder/run"},
-		{[]string{"--scenario", "no-faults", "--seed", "-1"}, `"-1"`},
+		{[]string{"--scenario", "no-faults", "--json=maybe"}, "allowed: true, false"},
+		{[]string{"--scenario", "no-faults", "--runs", "1000000", "--variant", "all"}, "--runs 1000000 in 8 variants; allowed: 1000000 in all"},
+		{[]string{"--scenario", "no-faults", "--seed", "18446744073709551615", "--runs", "3"}, "beyond the largest seed"},
+		{[]string{"--scenario", "no-faults", "--save", os.DevNull}, "not a regular file"},
+		{[]string{"--scenario", "no-faults", "--save", dangling}, "a link to nothing"},
+		{[]string{"explore", "--strategy", "guess"}, "allowed: exhaustive, orders, random, pct, coverage"},
+		{[]string{"explore", "--budget", "-1s"}, "allowed: a duration above zero"},
+		{[]string{"explore", "--mutant", "none"}, "allowed: scan-skips-first"},
+		{[]string{"explore", "--save", "/nowhere"}, `"/nowhere" is not a folder`},
+		{[]string{"explore", "now"}, "takes no arguments"},
+		{[]string{"serve", "--seed", "-1"}, "allowed: a whole number"},
+		{[]string{"serve", "--listen", "127.0.0.1:99999"}, "allowed: ports 0 to 65535"},
 		{[]string{"--scenario", "no-faults", "--schedule", "fair"}, "allowed: listed, seeded, slow"},
 		{[]string{"--colour"}, "-colour"},
-		{[]string{"explore"}, `"explore"; allowed: list`},
+		{[]string{"discover"}, `"discover"; allowed: list`},
 		{[]string{"list", "all"}, "list takes no arguments"},
 		{[]string{"replay"}, "replay takes one file"},
 		{[]string{"replay", "/nowhere"}, "/nowhere"},
-		{[]string{"replay", file}, `line 1 is "fencepost-replay 0"; allowed: "fencepost-replay 1"`},
+		{[]string{"replay", file}, `line 1 is "fencepost-replay 0"; allowed: "fencepost-replay 2"`},
 	} {
 		exit, _, problems := simrun(c.args...)
 		if exit != exitUsage || !strings.Contains(problems, c.want) {

@@ -6,13 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/reports"
 	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
 // request is what the command line asks for.
@@ -30,36 +31,25 @@ type request struct {
 // mostRuns is how many seeds one sweep takes; more would not fit into memory.
 const mostRuns = 1_000_000
 
-func parseRequest(args []string, out io.Writer) (*request, error) {
+func parseRequest(args []string) (*request, error) {
 	flags := flag.NewFlagSet("simrun", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	r := &request{seed: 1, runs: 1}
 	name := flags.String("scenario", "", "")
 	variant := flags.String("variant", scenarios.DefaultVariant.String(), "")
 	guard := flags.String("guard", "", "")
-	flags.Func("seed", "", func(text string) (err error) {
-		if r.seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return errors.New("allowed: a whole number from 0 to 18446744073709551615")
-		}
-		return nil
-	})
-	flags.Func("runs", "", func(text string) (err error) {
-		if r.runs, err = strconv.Atoi(text); err != nil || r.runs < 1 || r.runs > mostRuns {
-			return fmt.Errorf("allowed: a whole number from 1 to %d", mostRuns)
-		}
-		return nil
-	})
+	seedNumber(flags, &r.seed)
+	wholeNumber(flags, "runs", &r.runs, 1, mostRuns)
 	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
-	flags.BoolVar(&r.json, "json", false, "")
+	switchFlag(flags, "json", &r.json)
 	flags.StringVar(&r.save, "save", "", "")
 	if err := flags.Parse(args); err == flag.ErrHelp {
-		fmt.Fprint(out, usage)
 		return nil, err
 	} else if err != nil {
 		return nil, fmt.Errorf("%w: %v", errUsage, withAllowed(err, flags))
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("%w: %q; allowed: list, replay FILE, --scenario NAME, serve", errUsage, flags.Arg(0))
+		return nil, fmt.Errorf("%w: %q; allowed: %s", errUsage, flags.Arg(0), commands)
 	}
 	var err error
 	if r.scenario, err = scenarios.Lookup(*name); err != nil {
@@ -67,6 +57,12 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	}
 	if r.variants, err = parseVariants(*variant); err != nil {
 		return nil, err
+	}
+	if r.runs*len(r.variants) > mostRuns {
+		return nil, fmt.Errorf("%w: --runs %d in %d variants; allowed: %d in all", errUsage, r.runs, len(r.variants), mostRuns)
+	}
+	if r.seed+uint64(r.runs-1) < r.seed {
+		return nil, fmt.Errorf("%w: --seed %d with --runs %d goes beyond the largest seed, %d", errUsage, r.seed, r.runs, uint64(math.MaxUint64))
 	}
 	if *guard != "" {
 		if r.guard, err = scenarios.ParseGuard(*guard); err != nil {
@@ -79,7 +75,7 @@ func parseRequest(args []string, out io.Writer) (*request, error) {
 	case r.schedule == "":
 		r.schedule = faults.Listed
 	}
-	if err := (faults.Plan{Schedule: r.schedule}).Validate(); err != nil {
+	if err := r.scenario.Plan(r.schedule).Validate(); err != nil {
 		return nil, fmt.Errorf("%w: --schedule: %v", errUsage, err)
 	}
 	if err := checkWritable(r.save); err != nil {
@@ -98,12 +94,23 @@ func withAllowed(err error, flags *flag.FlagSet) error {
 	return fmt.Errorf("%w; allowed: %s", err, strings.Join(names, ", "))
 }
 
-// checkWritable says before a long run, rather than after it, that the file cannot be written.
+// checkWritable says before a long run, rather than after it, that the file cannot be written. What it creates for that it removes again.
 func checkWritable(path string) error {
 	if path == "" {
 		return nil
 	}
-	_, missing := os.Stat(path)
+	info, missing := os.Lstat(path)
+	if missing == nil {
+		if info.Mode()&os.ModeSymlink != 0 {
+			info, missing = os.Stat(path)
+			if missing != nil {
+				return fmt.Errorf("%s is a link to nothing", path)
+			}
+		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s is not a regular file", path)
+		}
+	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
@@ -126,7 +133,7 @@ func parseVariants(text string) ([]scenarios.Variant, error) {
 func (r *request) many() bool { return r.runs > 1 || len(r.variants) > 1 }
 
 func runScenario(args []string, out, problems io.Writer) (holds bool, err error) {
-	r, err := parseRequest(args, out)
+	r, err := parseRequest(args)
 	if err != nil {
 		return false, err
 	}
@@ -145,11 +152,21 @@ func runScenario(args []string, out, problems io.Writer) (holds bool, err error)
 		return summary.Holds, summary.WriteJSON(out)
 	}
 	fmt.Fprintf(out, "%s: %s\n%s, seed %d\n\n%s\n\n", r.scenario.Name, r.scenario.Title, run.Variant, run.Seed, wrap(r.scenario.Story, 100))
+	if row := r.scenario.Row; row != nil {
+		fmt.Fprintf(out, "crash table: the worker dies after %s and before %s; %s; the handler %s\n\n", row.After, row.Before, row.Recovery, again(row.RunsAgain))
+	}
 	if err := reports.Timeline(out, run.Journal); err != nil {
 		return false, err
 	}
 	fmt.Fprintln(out)
 	return summary.Holds, summary.WriteText(out)
+}
+
+func again(runs bool) string {
+	if runs {
+		return "may run again"
+	}
+	return "does not run again"
 }
 
 func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
@@ -191,27 +208,37 @@ func replay(args []string, out io.Writer) (holds bool, err error) {
 		return false, fmt.Errorf("%w: %w", errUsage, err)
 	}
 	run, err := recorded.Again()
-	if err != nil {
+	var difference *journal.Difference
+	if errors.As(err, &difference) {
+		return false, fmt.Errorf("%w: %w", errDiffers, err)
+	} else if err != nil {
 		return false, err
 	}
-	if hash := run.Journal.Hash(); hash != recorded.Hash {
-		return false, fmt.Errorf("the file says its hash is %s; its journal has %s: the file was changed", recorded.Hash, hash)
+	if hash := run.Journal.Hash(); recorded.Hash != "" && hash != recorded.Hash {
+		return false, fmt.Errorf("%w: the file says its hash is %s; its journal has %s: the file was changed", errDiffers, recorded.Hash, hash)
 	}
-	fmt.Fprintf(out, "replayed %s, %s, seed %d: all %d steps are the same\n\n", recorded.Scenario, recorded.Variant, recorded.Seed, run.Journal.Steps())
 	summary := reports.Summarize(run)
+	compared := "the steps are not recorded, so that nothing is compared"
+	if recorded.Hash != "" {
+		compared = fmt.Sprintf("all %d steps are the same", run.Journal.Steps())
+	}
+	fmt.Fprintf(out, "replayed %s, seed %d: %s\n\n", strings.Trim(summary.Scenario+", "+summary.Variant, ", "), recorded.Seed, compared)
 	return summary.Holds, summary.WriteText(out)
 }
 
 // sweepResult is the result of many runs, for machines.
 type sweepResult struct {
-	Scenario string             `json:"scenario"`
-	Variants []string           `json:"variants"`
-	Seeds    [2]uint64          `json:"seeds"` // first and last
-	Runs     int                `json:"runs"`
-	Steps    int                `json:"steps"`
-	Hash     string             `json:"hash"` // over the hashes of all runs, in order
-	Failed   int                `json:"failed"`
-	First    []*reports.Summary `json:"failures"` // the first few
+	Scenario  string             `json:"scenario"`
+	Variants  []string           `json:"variants"`
+	Seeds     [2]uint64          `json:"seeds"` // first and last
+	Runs      int                `json:"runs"`
+	Steps     int                `json:"steps"`
+	Hash      string             `json:"hash"` // over the hashes of all runs, in order
+	Failed    int                `json:"failed"`
+	Holds     bool               `json:"holds"`
+	Schedule  faults.Schedule    `json:"schedule"`
+	Reproduce string             `json:"reproduce"`
+	First     []*reports.Summary `json:"failures"` // the first few
 }
 
 func (s *sweepResult) writeJSON(out io.Writer) error {

@@ -78,7 +78,7 @@ func parseServe(args []string) (o serveOptions, err error) {
 	flags.StringVar(&o.name, "replica-set", "rs0", "")
 	flags.IntVar(&o.members, "members", 1, "")
 	flags.BoolVar(&o.standalone, "standalone", false, "")
-	flags.Uint64Var(&o.seed, "seed", 0, "")
+	seedNumber(flags, &o.seed)
 	if err := flags.Parse(args); err != nil {
 		return o, fmt.Errorf("%w: serve: %w", errUsage, withAllowed(err, flags))
 	}
@@ -90,6 +90,8 @@ func parseServe(args []string) (o serveOptions, err error) {
 	switch {
 	case err != nil:
 		return o, fmt.Errorf("%w: --listen %q is not HOST:PORT: %w", errUsage, *listen, err)
+	case o.port < 0 || o.port+o.members-1 > 65535:
+		return o, fmt.Errorf("%w: --listen %q with --members %d; allowed: ports 0 to 65535", errUsage, *listen, o.members)
 	case flags.NArg() > 0:
 		return o, fmt.Errorf("%w: serve takes no arguments; got %q", errUsage, flags.Args())
 	case o.name == "":

@@ -30,7 +30,10 @@ type finished struct {
 // sweep runs every variant with every seed, a world on each core, and reads the results in order, so that
 // what it prints does not depend on the number of cores.
 func (r *request) sweep(out, problems io.Writer) (holds bool, err error) {
-	result := &sweepResult{Scenario: r.scenario.Name, Seeds: [2]uint64{r.seed, r.seed + uint64(r.runs) - 1}}
+	result := &sweepResult{
+		Scenario: r.scenario.Name, Seeds: [2]uint64{r.seed, r.seed + uint64(r.runs) - 1}, Schedule: r.schedule, First: []*reports.Summary{},
+		Reproduce: r.commandLine(),
+	}
 	for _, variant := range r.variants {
 		result.Variants = append(result.Variants, variant.String())
 	}
@@ -57,6 +60,7 @@ func (r *request) sweep(out, problems io.Writer) (holds bool, err error) {
 		progress.show(result.Runs, result.Failed)
 	}
 	progress.clear()
+	result.Holds = result.Failed == 0
 	result.Hash = hex.EncodeToString(digest.Sum(nil))
 	if first != nil {
 		if err := r.saveRun(first); err != nil {
@@ -69,29 +73,43 @@ func (r *request) sweep(out, problems io.Writer) (holds bool, err error) {
 	return result.Failed == 0, result.writeText(out)
 }
 
+// commandLine repeats the sweep.
+func (r *request) commandLine() string {
+	variant := "all"
+	if len(r.variants) == 1 {
+		variant = r.variants[0].String()
+	}
+	return fmt.Sprintf("go run ./cmd/simrun --scenario %s --variant %s --seed %d --runs %d --schedule %s", r.scenario.Name, variant, r.seed, r.runs, r.schedule)
+}
+
+// window is how many runs may be ahead of the one that is read next.
+const window = 1024
+
 // inOrder starts a worker on each core and yields the runs in the order of variant and seed.
 func (r *request) inOrder(total int) func(yield func(finished) bool) {
 	return func(yield func(finished) bool) {
-		workers := runtime.GOMAXPROCS(0)
-		slots := make([]chan finished, total)
-		for i := range slots {
-			slots[i] = make(chan finished, 1)
-		}
-		jobs := make(chan int)
+		order := make(chan chan finished, window)
+		jobs := make(chan job)
 		stop := make(chan struct{})
 		var group sync.WaitGroup
-		for range workers {
+		for range runtime.GOMAXPROCS(0) {
 			group.Go(func() {
-				for i := range jobs {
-					slots[i] <- r.one(i)
+				for next := range jobs {
+					next.done <- r.one(next.index)
 				}
 			})
 		}
 		group.Go(func() {
 			defer close(jobs)
 			for i := range total {
+				done := make(chan finished, 1)
 				select {
-				case jobs <- i:
+				case order <- done:
+				case <-stop:
+					return
+				}
+				select {
+				case jobs <- job{i, done}:
 				case <-stop:
 					return
 				}
@@ -99,12 +117,18 @@ func (r *request) inOrder(total int) func(yield func(finished) bool) {
 		})
 		defer group.Wait()
 		defer close(stop)
-		for i := range total {
-			if !yield(<-slots[i]) {
+		for range total {
+			if !yield(<-<-order) {
 				return
 			}
 		}
 	}
+}
+
+// job is a run to be made, and where to put it.
+type job struct {
+	index int
+	done  chan finished
 }
 
 func (r *request) one(index int) finished {
@@ -124,7 +148,10 @@ func (s *sweepResult) writeText(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d runs (seeds %d to %d of %s), %d steps, %d failed\n",
 		s.Scenario, s.Runs, s.Seeds[0], s.Seeds[1], strings.Join(s.Variants, " "), s.Steps, s.Failed)
-	fmt.Fprintf(&b, "hash of all journals %s\n", s.Hash)
+	if s.Holds {
+		fmt.Fprintf(&b, "all properties held in every run, and all came out as the scenario expects\n")
+	}
+	fmt.Fprintf(&b, "hash of all journals %s\nreproduce %s\n", s.Hash, s.Reproduce)
 	for _, failure := range s.First {
 		fmt.Fprintf(&b, "\nFAILED %s seed %d\n", failure.Variant, failure.Seed)
 		if err := failure.WriteText(&b); err != nil {

@@ -26,7 +26,7 @@ type Point string
 // Kind says which MongoDB operation a Command is.
 type Kind string
 
-// The operations that the engine uses. Each is one MongoDB command.
+// The operations of the port. Each is one MongoDB command.
 const (
 	Find             Kind = "find"            // Filter, Sort, Limit, Projection, Hint → Reply.Documents
 	Insert           Kind = "insert"          // Documents, Unordered → Reply.Inserted

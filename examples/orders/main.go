@@ -129,7 +129,7 @@ func connect(uri string, demo bool) (*mongo.Database, func() error, error) {
 			return nil, nil, err
 		}
 		if name = parsed.Database; name == "" {
-			return nil, nil, fmt.Errorf("FENCEPOST_MONGODB_URI %q names no database", uri)
+			return nil, nil, errors.New("FENCEPOST_MONGODB_URI names no database; allowed: mongodb://HOST/DATABASE") // it may hold a password: not quoted
 		}
 	}
 	client, err := mongo.Connect(settings)

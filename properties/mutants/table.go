@@ -35,10 +35,11 @@ func stall(point store.Point, span time.Duration) faults.Fault {
 
 var unlock = faults.Fault{Kind: faults.Unlock, Process: faults.AnyProcess, Point: sim.PointHandlerStart, Position: faults.After, Occurrence: 1}
 
-// All mutants, by the property that must catch them: those of the engine, then those of the guards.
-var All = slices.Concat(ofEngine, ofGuards)
+// All mutants: those of the engine, then those of the guards.
+var All = slices.Concat(table, mixedGroups(), ofGuards)
 
-var ofEngine = []Mutant{
+// table holds them by the property that must catch them.
+var table = []Mutant{
 	{
 		Name: "scan-skips-first", What: "discovery passes over the oldest event of a batch, and does not look back", Caught: "I1",
 		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 3}}},

@@ -55,6 +55,7 @@ const (
 	// Engines.
 	EngineOpened // Process, Group, Name: collection prefix, Span: lock timeout, Number: poll interval in milliseconds, Key: history retention
 	Subscribed   // Process, Group, Name: topic, Number: most handlers at once in this process
+	Unsubscribed // Process, Group, Name: topic
 
 	// User code.
 	HandlerStarted   // Process, Task, Key: event, Name: topic, Group, Delivery, Number: attempt
@@ -83,7 +84,7 @@ var kindNames = [...]string{
 	StreamOpened: "stream-opened", StreamFailed: "stream-failed", Notified: "notified", Withheld: "withheld",
 	HandlerStarted: "handler-started", HandlerEnded: "handler-ended", HandlerCancelled: "handler-cancelled",
 	EffectPerformed: "effect-performed", ErrorReported: "error-reported",
-	EngineOpened: "engine-opened", Subscribed: "subscribed",
+	EngineOpened: "engine-opened", Subscribed: "subscribed", Unsubscribed: "unsubscribed",
 	GuardOpened: "guard-opened", ExecutionStarted: "execution-started", ExecutionEnded: "execution-ended",
 	ExecutionCancelled: "execution-cancelled",
 	FaultStruck:        "fault-struck", RunStarted: "run-started", RunEnded: "run-ended",
@@ -148,6 +149,16 @@ func (j *Journal) Steps() int {
 		return 0
 	}
 	return j.Events[len(j.Events)-1].Step
+}
+
+// Tasks returns how many tasks there were.
+func (j *Journal) Tasks() (count int) {
+	for i := range j.Events {
+		if j.Events[i].Kind == TaskStarted {
+			count++
+		}
+	}
+	return count
 }
 
 // Hash is the identity of the run: SHA-256 over the encoded events, in hexadecimal.

@@ -113,6 +113,63 @@ func TestClosingAStreamEndsTheNextThatWaitsForTheServer(t *testing.T) {
 	}
 }
 
+func TestAReadThatBreaksOffIsAnErrorAndNotAShortResult(t *testing.T) {
+	client := connect(t, options.Client().SetDialer(newServer(t).Dialer()))
+	s := mongostore.New(client.Database("d"))
+	many := store.Command{Kind: store.Insert, Collection: "c"}
+	for id := range int32(300) { // more than a first batch
+		many.Documents = append(many.Documents, bson.D{{Key: "_id", Value: id}})
+	}
+	if _, err := s.Run(t.Context(), many); err != nil {
+		t.Fatal(err)
+	}
+	find := store.Command{Kind: store.Find, Collection: "c"}
+	if reply, err := s.Run(t.Context(), find); err != nil || len(reply.Documents) != 300 {
+		t.Fatalf("%d documents, %v", len(reply.Documents), err)
+	}
+	const cappedPositionLost = 136
+	err := client.Database("admin").RunCommand(t.Context(), bson.D{
+		{Key: "configureFailPoint", Value: "failCommand"},
+		{Key: "mode", Value: bson.D{{Key: "times", Value: 1}}},
+		{Key: "data", Value: bson.D{{Key: "failCommands", Value: bson.A{"getMore"}}, {Key: "errorCode", Value: cappedPositionLost}}},
+	}).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *store.Error
+	if reply, err := s.Run(t.Context(), find); !errors.As(err, &refused) || refused.Code != cappedPositionLost || reply.Documents != nil {
+		t.Errorf("%d documents, %v", len(reply.Documents), err)
+	}
+}
+
+func TestAStreamThatTheServerEndsSaysSo(t *testing.T) {
+	client := connect(t, options.Client().SetDialer(newServer(t).Dialer()))
+	s := mongostore.New(client.Database("d"))
+	if _, err := s.Run(t.Context(), store.Command{Kind: store.CreateCollection, Collection: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := s.Watch(t.Context(), store.Watch{Collection: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Database("d").Collection("c").Drop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var operations []string
+	for err == nil {
+		var change store.Change
+		if change, err = stream.Next(t.Context()); err == nil {
+			operations = append(operations, change.Operation)
+		}
+	}
+	if !errors.Is(err, mongostore.ErrStreamEnded) || !slices.Equal(operations, []string{"drop", "invalidate"}) {
+		t.Errorf("after %v: %v", operations, err)
+	}
+	if err := stream.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestACancelledCommandLeavesItsOutcomeOpen(t *testing.T) {
 	s := mongostore.New(connect(t, options.Client().SetDialer(newServer(t).Dialer())).Database("d"))
 	ctx, cancel := context.WithCancel(t.Context())
