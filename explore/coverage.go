@@ -8,6 +8,7 @@ import (
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/properties"
 	"github.com/fencepost-sim/fencepost/scenarios"
+	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -59,7 +60,7 @@ func place(kind faults.Kind, point string, position faults.Position) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", kind, point, position))
 }
 
-// Declared lists every place at which the catalogue and the engine's protocol say that a fault can strike.
+// Declared lists every place at which the catalogue and the protocol say that a fault can strike.
 func Declared() (places []string) {
 	for _, entry := range faults.Catalogue {
 		switch {
@@ -67,7 +68,7 @@ func Declared() (places []string) {
 		case entry.Stream:
 			places = append(places, place(entry.Kind, "", ""))
 		default:
-			for _, point := range pointsFor(entry.Kind, scenarios.Unguarded) {
+			for _, point := range slices.Concat(pointsFor(entry.Kind, scenarios.Unguarded), sim.RedisPoints, sim.PostgresPoints) {
 				for _, position := range positionsAt(point) {
 					if slices.Contains(entry.Positions, position) && canStrike(entry.Kind, point) {
 						places = append(places, place(entry.Kind, point, position))

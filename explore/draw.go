@@ -66,9 +66,6 @@ func DrawWorkload(s Source) scenarios.Workload {
 		DiscoveryBatch: between(s, 1, 3, "discovery batch"),
 		ReconcileBatch: between(s, 1, 3, "reconcile batch"),
 	}
-	w.Guard = oneOf(s, "guard", append([]scenarios.Guard{"", ""}, scenarios.Guards...)...)
-	w.GuardLease = oneOf(s, "guard lease", w.LockTimeout, 30*time.Second)
-	w.SweepEvery = oneOf(s, "sweep every", 0, 0, 2*time.Second)
 	w.RollAt = oneOf(s, "roll at", 0, 0, 500*time.Millisecond, w.LockTimeout)
 	if w.Partial {
 		w.RollAt = 0 // nobody would be left for a topic
@@ -76,6 +73,9 @@ func DrawWorkload(s Source) scenarios.Workload {
 	w.LeaveAt = oneOf(s, "leave at", 0, 0, 0, 300*time.Millisecond, w.LockTimeout)
 	w.PollInterval = oneOf(s, "poll interval", w.LockTimeout/5, 3*time.Second)
 	w.HistoryRetention = oneOf(s, "history retention", 0, engine.KeepForever, 2*time.Second)
+	w.Guard = oneOf(s, "guard", append([]scenarios.Guard{scenarios.Unguarded}, scenarios.Guards...)...)
+	w.GuardLease = oneOf(s, "guard lease", w.LockTimeout, 30*time.Second)
+	w.SweepEvery = oneOf(s, "sweep every", 0, 0, 2*time.Second)
 	for i := range between(s, 1, 2, "topics") {
 		w.Topics = append(w.Topics, drawTopic(s, fmt.Sprintf("topic-%d", i+1), w.LockTimeout))
 	}
@@ -133,7 +133,7 @@ func processesOf(w scenarios.Workload) []string {
 func drawFault(s Source, w scenarios.Workload, swarm Swarm) faults.Fault {
 	kinds := swarm.Kinds
 	if w.Guard == scenarios.Redis { // it breaks nothing that the engine promises, and the guard's properties know what it excuses
-		kinds = slices.Concat(kinds, []faults.Kind{faults.RedisFailover})
+		kinds = append(slices.Clone(kinds), faults.RedisFailover)
 	}
 	entry, _ := faults.Lookup(oneOf(s, "fault", kinds...))
 	fault := faults.Fault{
@@ -152,7 +152,7 @@ func drawFault(s Source, w scenarios.Workload, swarm Swarm) faults.Fault {
 	}
 	if fault.Kind == faults.RedisFailover {
 		fault.Count = oneOf(s, "lost writes", 0, 1, 2, 5, faults.All)
-		fault.Span = oneOf(s, "clock of Redis", 0, 0, -time.Second, time.Minute)
+		fault.Span = oneOf(s, "redis clock", 0, 0, -time.Second, time.Minute)
 	}
 	if fault.Kind == faults.SetClock {
 		fault.Span = oneOf(s, "clock", -5*time.Minute, -time.Second, time.Second, 5*time.Minute)

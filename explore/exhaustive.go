@@ -105,7 +105,7 @@ func (x Exhaustive) explore(base Base, e *Enumeration, tally *tally) error {
 		leads = append(leads, !first[window.Cell()])
 		first[window.Cell()] = true
 	}
-	err = each(len(windows), func(i int) error {
+	err = Each(len(windows), func(i int) error {
 		depth := 1
 		if leads[i] {
 			depth = max(1, x.Depth)

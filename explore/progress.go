@@ -70,8 +70,22 @@ func (t *tally) enough() error {
 	return nil
 }
 
-// each calls work with the numbers from 0 to n-1 on all cores, in order of the beginning, and waits for all.
-func each(n int, work func(i int) error) error {
+// Counter returns a function that counts what is done, on any goroutine, and tells show; see Limits.Progress.
+func Counter(show func(done, failed int)) func(failed bool) {
+	var mutex sync.Mutex
+	done, bad := 0, 0
+	return func(failed bool) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		if done++; failed {
+			bad++
+		}
+		show(done, bad)
+	}
+}
+
+// Each calls work with the numbers from 0 to n-1 on all cores, in order of the beginning, and waits for all.
+func Each(n int, work func(i int) error) error {
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	var mutex sync.Mutex

@@ -62,7 +62,13 @@ func drawCase(s Source) Case {
 // expectedSteps is about how long a random run is, for schedules of priorities.
 const expectedSteps = 2000
 
-func (r Random) draw(run int) Case {
+// Run runs the case, with a bug planted or the zero Bug.
+func (c Case) Run(bug scenarios.Bug) (*scenarios.Run, error) {
+	return c.Workload.Run(c.Plan, c.Seed, bug)
+}
+
+// Case is what the run with the number is made of, from 0.
+func (r Random) Case(run int) Case {
 	c := drawCase(newSeeded(r.Seed, run))
 	if r.Depth > 0 {
 		c.Plan.Schedule, c.Plan.Depth, c.Plan.Steps = faults.Priorities, r.Depth, expectedSteps
@@ -79,7 +85,7 @@ func (r Random) Run() (*Search, error) {
 	tally := newTally(r.Limits)
 	var err error
 	for at := 0; at < r.Runs && err == nil; at += round {
-		err = search.round(tally, r.Bug, min(round, r.Runs-at), func(i int) Case { return r.draw(at + i) }, func(int, int) {})
+		err = search.round(tally, r.Bug, min(round, r.Runs-at), func(i int) Case { return r.Case(at + i) }, func(int, int) {})
 	}
 	search.Runs, search.Steps = tally.runs, tally.steps
 	search.Complete, err = unlessStopped(err)
@@ -90,7 +96,7 @@ func (r Random) Run() (*Search, error) {
 func (s *Search) round(tally *tally, bug scenarios.Bug, n int, draw func(i int) Case, learn func(i, fresh int)) error {
 	outcomes := make([]*Outcome, n)
 	cases := make([]Case, n)
-	err := each(n, func(i int) (err error) {
+	err := Each(n, func(i int) (err error) {
 		cases[i] = draw(i)
 		if outcomes[i], err = (Load{cases[i].Workload, bug}).Run(cases[i].Plan, cases[i].Seed, nil); err != nil {
 			return fmt.Errorf("%s: %w", cases[i].Plan, err)

@@ -64,7 +64,7 @@ func (s Schedules) explore(base Base, plan faults.Plan, bound int, orders *Order
 	orders.Total += total
 	orders.Pruned += total - len(deviations)
 	results := make([]Orders, len(deviations))
-	err = each(len(deviations), func(i int) error {
+	err = Each(len(deviations), func(i int) error {
 		longer := plan
 		longer.Choices = append(slices.Clone(plan.Choices), deviations[i])
 		return s.explore(base, longer, bound-1, &results[i], tally)

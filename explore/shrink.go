@@ -135,6 +135,12 @@ var simplifications = []func(*scenarios.Workload) bool{
 	func(w *scenarios.Workload) bool { return lower(&w.SweepEvery, 0) },
 	func(w *scenarios.Workload) bool { was := w.Partial; w.Partial = false; return was },
 	func(w *scenarios.Workload) bool { return lower(&w.LeaveAt, 0) },
+	func(w *scenarios.Workload) bool {
+		was := w.Guard
+		w.Guard = scenarios.Unguarded
+		return was != w.Guard && was != ""
+	},
+	func(w *scenarios.Workload) bool { return lower(&w.SweepEvery, 0) },
 	func(w *scenarios.Workload) bool { return fewer(&w.Replicas) },
 	func(w *scenarios.Workload) bool { return fewer(&w.Workers) },
 	func(w *scenarios.Workload) bool { return lower(&w.RollAt, 0) },

@@ -42,7 +42,7 @@ func Windows(j *journal.Journal) (windows []Window) {
 			point = sim.PointHandlerEnd
 		case journal.EffectPerformed:
 			if point = sim.PointEffect; event.Point != "" {
-				continue // it is a row: its insertion was issued before
+				continue // it is a row, and was issued before
 			}
 		default:
 			continue

@@ -147,7 +147,7 @@ func (p *Plan) parseLine(line string) error {
 	switch {
 	case words[0] == "schedule" && len(words) > 1:
 		p.Schedule = Schedule(words[1])
-		return numbers(words[2:], map[string]*int{"depth": &p.Depth, "steps": &p.Steps})
+		return numbers("schedule", words[2:], map[string]*int{"depth": &p.Depth, "steps": &p.Steps})
 	case words[0] == "fault" && len(words) > 1:
 		fault, err := ParseFault(words[1:])
 		p.Faults = append(p.Faults, fault)
@@ -196,21 +196,21 @@ func ParseFault(words []string) (Fault, error) {
 }
 
 func parseChoice(words []string) (choice Choice, err error) {
-	err = numbers(words, map[string]*int{"step": &choice.Step, "take": &choice.Take})
+	err = numbers("choice", words, map[string]*int{"step": &choice.Step, "take": &choice.Take})
 	return choice, err
 }
 
 // numbers reads words like step=3 into the fields with their names.
-func numbers(words []string, fields map[string]*int) error {
+func numbers(what string, words []string, fields map[string]*int) error {
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
 		field := fields[key]
 		if field == nil {
-			return fmt.Errorf("%w: %q; allowed: %s", ErrInvalid, word, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			return fmt.Errorf("%w: %s field %q; allowed: %s", ErrInvalid, what, word, strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 		}
 		var err error
 		if *field, err = strconv.Atoi(value); err != nil {
-			return fmt.Errorf("%w: %q: %v", ErrInvalid, word, err)
+			return fmt.Errorf("%w: %s field %q: %v", ErrInvalid, what, word, err)
 		}
 	}
 	return nil

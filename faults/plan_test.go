@@ -34,7 +34,10 @@ func anyFault(t *rapid.T) Fault {
 
 func TestPlanTextIsReadBackAsTheSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		plan := Plan{Schedule: rapid.SampledFrom([]Schedule{Listed, Seeded, Slow}).Draw(t, "schedule")}
+		plan := Plan{Schedule: rapid.SampledFrom(Schedules).Draw(t, "schedule")}
+		if plan.Schedule == Priorities {
+			plan.Depth, plan.Steps = rapid.IntRange(1, 5).Draw(t, "depth"), rapid.IntRange(1, 9999).Draw(t, "steps")
+		}
 		for range rapid.IntRange(0, 4).Draw(t, "faults") {
 			plan.Faults = append(plan.Faults, anyFault(t))
 		}
@@ -57,6 +60,9 @@ func TestMalformedPlansNameTheLineTheFieldAndWhatIsAllowed(t *testing.T) {
 		{"fault explode process=w", `kind "explode"; allowed: crash, freeze`},
 		{"\nfault crash point=x position=after", "line 2: faults: invalid: crash: process is empty"},
 		{"fault crash process=w position=after", "point is empty"},
+		{"schedule priorities", "depth=0 steps=0; allowed: depth 1 to 100, steps 1 and more"},
+		{"schedule seeded depth=2", "allowed: depth and steps only for priorities"},
+		{"schedule priorities width=2", `schedule field "width=2"; allowed: depth, steps`},
 		{"fault crash process=w point=x position=sideways", `position "sideways"; allowed: [before unanswered after]`},
 		{"fault crash process=w point=x position=after occurrence=0", "occurrence 0; allowed: 1 and more"},
 		{"fault crash process=w point=x position=after occurrence=many", `fault field "occurrence=many"`},

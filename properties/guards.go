@@ -42,6 +42,9 @@ func storeOf(j *journal.Journal) string {
 	return j.Events[i].Name
 }
 
+// Everything lists the properties of deliveries, then those of guards.
+func Everything() []Property { return slices.Concat(All, Guarded) }
+
 // Guards is the fold of what guards and their stores did.
 type Guards struct {
 	Store      string // "redis", "postgres" or "postgres-claim-alone"

@@ -4,13 +4,17 @@ import "github.com/fencepost-sim/fencepost/sim/journal"
 
 var noLoss = Property{
 	ID: "I1", Name: "no-loss",
-	Statement: "Every acknowledged event reaches a terminal delivery in every subscribed group.",
+	Statement: "A publication that is acknowledged is stored, and every such event reaches a terminal delivery in every subscribed group.",
 	New:       func() Checker { return lossless{} },
 }
 
 type lossless struct{}
 
-func (lossless) Observe(*State, *journal.Event) {}
+func (lossless) Observe(s *State, event *journal.Event) {
+	if s.Unstored {
+		s.Violate("a publication of %s is acknowledged, and nothing was stored", s.Journal.ProcessName(event.Process))
+	}
+}
 
 func (lossless) Finish(s *State) {
 	for _, event := range s.Events {

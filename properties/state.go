@@ -32,6 +32,9 @@ type State struct {
 	// Guards is nil if no handler is guarded in the run.
 	Guards *Guards
 
+	// Unstored says that the event acknowledges a publication that was never stored.
+	Unstored bool
+
 	Now        time.Duration
 	Ended      string // the reason, once the run has ended
 	LastFault  time.Duration
@@ -198,7 +201,7 @@ func (s *State) Note(format string, values ...any) {
 // apply folds an event in, before the properties see it.
 func (s *State) apply(event *journal.Event) {
 	s.step, s.Now = event.Step, event.Time
-	s.Subscription, s.Delivery, s.Attempt = nil, nil, nil
+	s.Subscription, s.Delivery, s.Attempt, s.Unstored = nil, nil, nil, false
 	s.guard(event)
 	switch event.Kind {
 	case journal.RunStarted:
@@ -315,11 +318,12 @@ func (s *State) answered(event *journal.Event) {
 		return
 	}
 	for _, stored := range slices.Backward(s.Events) {
-		if stored.task == event.Task {
+		if stored.task == event.Task && !stored.Acknowledged {
 			stored.Acknowledged = true
 			return
 		}
 	}
+	s.Unstored = true
 }
 
 func (s *State) wrote(event *journal.Event) {

@@ -24,8 +24,9 @@ type Replay struct {
 	// Scenario and Variant are what is run; if Scenario is empty, Workload is.
 	Scenario string
 	Variant  scenarios.Variant
-	Guard    scenarios.Guard // that replaced the scenario's own; empty if none did
 	Workload scenarios.Workload
+	Guard    scenarios.Guard   // that replaced the scenario's own; empty if none did
+	Through  scenarios.Through // of a scenario; a workload says it itself
 	Seed     uint64
 	Plan     faults.Plan
 	// Hash and Lines are the journal in its stable encoding. Both are empty in a regression, which must hold whatever the steps are.
@@ -44,7 +45,7 @@ func NewReplay(run *scenarios.Run) *Replay {
 func NewRegression(run *scenarios.Run) *Replay {
 	r := &Replay{Seed: run.Seed, Plan: run.Plan}
 	if run.Scenario != nil {
-		r.Scenario, r.Variant, r.Guard = run.Scenario.Name, run.Variant, run.Guard
+		r.Scenario, r.Variant, r.Guard, r.Through = run.Scenario.Name, run.Variant, run.Guard, run.Workload.Through
 	} else {
 		r.Workload = run.Workload
 	}
@@ -57,11 +58,14 @@ func (r *Replay) Write(out io.Writer) error {
 	fmt.Fprintln(w, replayVersion)
 	if r.Scenario != "" {
 		fmt.Fprintf(w, "scenario %s\nvariant %s\n", r.Scenario, r.Variant)
-		if r.Guard != "" {
-			fmt.Fprintf(w, "guard %s\n", r.Guard)
+		if r.Through != scenarios.ThroughModel {
+			fmt.Fprintf(w, "through %s\n", r.Through)
 		}
 	} else {
 		fmt.Fprintf(w, "workload %s\n", r.Workload)
+	}
+	if r.Guard != "" {
+		fmt.Fprintf(w, "guard %s\n", r.Guard)
 	}
 	fmt.Fprintf(w, "seed %d\n%s", r.Seed, r.Plan)
 	if len(r.Lines) > 0 {
@@ -123,6 +127,8 @@ func (r *Replay) readHeader(line string, plan *strings.Builder) (err error) {
 		r.Variant, err = scenarios.ParseVariant(value)
 	case "guard":
 		r.Guard, err = scenarios.ParseGuard(value)
+	case "through":
+		r.Through, err = scenarios.ParseThrough(value)
 	case "seed":
 		if r.Seed, err = strconv.ParseUint(value, 10, 64); err != nil {
 			err = fmt.Errorf("seed %q; allowed: a whole number from 0 to 18446744073709551615", value)
@@ -153,5 +159,5 @@ func (r *Replay) run() (*scenarios.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return scenario.Run(scenarios.Options{Variant: r.Variant, Guard: r.Guard, Seed: r.Seed, Plan: &r.Plan})
+	return scenario.Run(scenarios.Options{Variant: r.Variant, Guard: r.Guard, Seed: r.Seed, Plan: &r.Plan, Through: r.Through})
 }

@@ -14,7 +14,7 @@ import (
 type Summary struct {
 	Scenario   string              `json:"scenario"`
 	Variant    string              `json:"variant"`
-	Guard      string              `json:"guard"` // that replaced the scenario's own, or empty
+	Guard      string              `json:"guard,omitempty"` // that replaced the scenario's own
 	Seed       uint64              `json:"seed"`
 	Plan       []string            `json:"plan"`
 	Hash       string              `json:"hash"`
@@ -33,13 +33,13 @@ type PropertyResult struct {
 	Name       string   `json:"name"`
 	Holds      bool     `json:"holds"`
 	Violations []string `json:"violations"`
-	Notes      []string `json:"notes"` // excuses that a conditional property has taken
+	Notes      []string `json:"notes,omitempty"` // excuses that a conditional property has taken
 }
 
 // Summarize checks all properties and the scenario's expectation.
 func Summarize(run *scenarios.Run) *Summary {
 	s := &Summary{
-		Scenario: "a load of its own", Seed: run.Seed,
+		Scenario: "a load of its own", Guard: string(run.Guard), Seed: run.Seed,
 		Plan: planLines(run), Hash: run.Journal.Hash(), Steps: run.Journal.Steps(),
 		Events: scenarios.Outcomes(run.Journal), Compared: run.Compared(), Unexpected: run.Unexpected(), Reproduce: Reproduce(run),
 	}
@@ -48,12 +48,11 @@ func Summarize(run *scenarios.Run) *Summary {
 	}
 	if run.Scenario != nil {
 		s.Scenario, s.Variant = run.Scenario.Name, run.Variant.String()
-		s.Guard = string(run.Guard)
 	}
 	s.Holds = len(s.Unexpected) == 0
 	for _, verdict := range properties.Check(run.Journal) {
 		result := PropertyResult{
-			ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Violations: []string{}, Notes: append([]string{}, verdict.Notes...),
+			ID: verdict.Property.ID, Name: verdict.Property.Name, Holds: len(verdict.Violations) == 0, Violations: []string{}, Notes: verdict.Notes,
 		}
 		for _, violation := range verdict.Violations {
 			result.Violations = append(result.Violations, violation.String())
@@ -81,6 +80,9 @@ func Reproduce(run *scenarios.Run) string {
 	if run.Plan.Schedule != "" {
 		line += " --schedule " + string(run.Plan.Schedule)
 	}
+	if run.Workload.Through != scenarios.ThroughModel {
+		line += " --through " + string(run.Workload.Through)
+	}
 	return line
 }
 
@@ -103,7 +105,7 @@ func (s *Summary) WriteText(out io.Writer) error {
 	}
 	b.WriteString("\n")
 	switch {
-	case !s.Compared && s.Guard != "":
+	case !s.Compared:
 		b.WriteString("  --    not compared with what the scenario expects: that is about another guard\n")
 	case len(s.Unexpected) == 0:
 		b.WriteString("  ok    as the scenario expects\n")

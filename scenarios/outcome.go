@@ -20,13 +20,13 @@ type Outcome struct {
 	Topic   string        `json:"topic"`
 	Stored  time.Duration `json:"stored"`
 	Starts  int           `json:"starts"`
-	First   time.Duration `json:"first"` // start of the first handler
-	// Executions is how often what a guard protects was started; zero if there is no guard.
-	Executions int      `json:"executions"`
-	Effects    int      `json:"effects"`
-	Keys       []string `json:"keys"`     // idempotency keys of the effects, each once
-	Attempts   []string `json:"attempts"` // "success", "pending", or the code of the error, by number
-	Status     string   `json:"status"`   // of the delivery; empty if there is none
+	// Executions is how often what a guard protects was started.
+	Executions int           `json:"executions"`
+	First      time.Duration `json:"first"` // start of the first handler
+	Effects    int           `json:"effects"`
+	Keys       []string      `json:"keys"`     // idempotency keys of the effects, each once
+	Attempts   []string      `json:"attempts"` // "success", "pending", or the code of the error, by number
+	Status     string        `json:"status"`   // of the delivery; empty if there is none
 }
 
 // outcomes are put together from the journal.

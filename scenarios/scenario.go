@@ -114,7 +114,7 @@ type Run struct {
 	Scenario *Scenario
 	Variant  Variant
 	Workload Workload
-	// Guard replaced the scenario's own, if it is not empty.
+	// Guard replaces the scenario's own, if it is not empty.
 	Guard   Guard
 	Seed    uint64
 	Plan    faults.Plan
@@ -134,6 +134,8 @@ type Options struct {
 	Plan *faults.Plan
 	// Guard replaces the scenario's own: the same run with another guard, or without.
 	Guard Guard
+	// Through is the way to the database.
+	Through Through
 	// Bug is a bug to plant.
 	Bug Bug
 }
@@ -171,6 +173,7 @@ func (s *Scenario) Run(options Options) (*Run, error) {
 	if options.Guard != "" {
 		workload.Guard = options.Guard
 	}
+	workload.Through = options.Through
 	run, err := workload.Run(plan, options.Seed, options.Bug)
 	if err != nil {
 		return nil, err
@@ -204,15 +207,18 @@ func (w Workload) Run(plan faults.Plan, seed uint64, bug Bug) (*Run, error) {
 
 // World returns a world with the workload's processes, to be run once; watch may be nil (see sim.Config). The error says what is wrong with the plan.
 func (w Workload) World(plan faults.Plan, seed uint64, bug Bug, watch func(step int, ready []int)) (*sim.World, error) {
+	way, err := w.Through.way()
+	if err != nil {
+		return nil, err
+	}
 	var done func(*sim.World) bool
 	limit := runLimit
 	if w.CloseAt > 0 {
 		limit = w.CloseAt
 	}
 	world, err := sim.New(sim.Config{
-		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Watch: watch,
-		Script: bug.Script, DecoratePostgres: bug.Postgres,
-		Done: func(w *sim.World) bool { return done(w) },
+		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Watch: watch, Script: bug.Script, DecoratePostgres: bug.Postgres,
+		Done: func(w *sim.World) bool { return done(w) }, Through: way,
 	})
 	if err != nil {
 		return nil, err

@@ -29,16 +29,10 @@ type Workload struct {
 	// Replicas is how many processes consume in each group. Those of the first are named worker-1, worker-2, …; those of others
 	// have their group in front. Default 1.
 	Replicas int
-	// Standby is how many processes consume in each group besides those of the variant.
-	Standby int
-	// Guard is what the replicas guard their handlers with. Default: Unguarded.
-	Guard Guard
-	// GuardLease is how long a claim in Redis lasts. Default 30 s.
-	GuardLease time.Duration
-	// SweepEvery is the interval of the guards' sweepers. Default: no sweeper.
-	SweepEvery time.Duration
 	// Partial lets each replica leave out one topic. It needs two replicas and two topics, and is without effect otherwise.
 	Partial bool
+	// Standby is how many processes consume besides those of the variant.
+	Standby int
 	// Workers, LockTimeout, PollInterval, HistoryRetention, DiscoveryBatch and ReconcileBatch are options of their engines.
 	Workers          int
 	LockTimeout      time.Duration
@@ -48,6 +42,12 @@ type Workload struct {
 	ReconcileBatch   int
 	// Topics are subscribed to by every replica, and published to by every publisher. Default: one topic, "order.created".
 	Topics []TopicLoad
+	// Guard is what the replicas guard their handlers with. Default: Unguarded.
+	Guard Guard
+	// GuardLease is how long a claim in Redis lasts. Default 30 s.
+	GuardLease time.Duration
+	// SweepEvery is the interval of the guards' sweepers. Default: no sweeper.
+	SweepEvery time.Duration
 	// Publishers is how many processes publish: publisher, publisher-2, … Default 1.
 	Publishers int
 	// PublishAt is when publishing begins. Default 0.
@@ -64,6 +64,8 @@ type Workload struct {
 	StayFor time.Duration
 	// CloseAt is when the processes are told to close although handlers may run. Default: when everything is delivered.
 	CloseAt time.Duration
+	// Through is the engines' way to the database. Default: ThroughModel.
+	Through Through
 
 	bug Bug
 }
@@ -100,10 +102,10 @@ var ErrDeclined = errors.New("declined")
 var groupNames = []string{"billing", "shipping", "audit"}
 
 func (w Workload) withDefaults() Workload {
+	w.Groups = min(max(1, w.Groups), len(groupNames))
 	if w.Guard == "" {
 		w.Guard = Unguarded
 	}
-	w.Groups = min(max(1, w.Groups), len(groupNames))
 	w.Replicas, w.Publishers = max(1, w.Replicas), max(1, w.Publishers)
 	if w.Topics = slices.Clone(w.Topics); len(w.Topics) == 0 { // worlds that run beside each other share the original
 		w.Topics = []TopicLoad{{}}
@@ -226,7 +228,7 @@ func (r replica) consume(ctx context.Context, p *sim.Process) error {
 		return nil
 	}
 	if r.LeaveAt > 0 {
-		if err := r.leave(ctx, p, eng, guarded, subscriptions); err != nil {
+		if err := r.leave(ctx, p, eng, subscriptions, guarded); err != nil {
 			return err
 		}
 	}
@@ -252,7 +254,7 @@ func (r replica) subscribe(ctx context.Context, p *sim.Process, eng *engine.Engi
 }
 
 // leave unsubscribes, and subscribes again after a while.
-func (r replica) leave(ctx context.Context, p *sim.Process, eng *engine.Engine, guarded protect, subscriptions []*engine.Subscription) error {
+func (r replica) leave(ctx context.Context, p *sim.Process, eng *engine.Engine, subscriptions []*engine.Subscription, guarded protect) error {
 	if err := p.Sleep(ctx, r.LeaveAt-p.World().Now()); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (h *simulatedHost) task() *task {
 }
 
 func (h *simulatedHost) Now() time.Time {
-	return h.process.world.serverNow().Add(h.process.clock)
+	return h.process.world.ServerNow().Add(h.process.clock)
 }
 
 func (h *simulatedHost) Monotonic() time.Duration {

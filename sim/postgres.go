@@ -37,7 +37,7 @@ func postgresPoint(statement *pgport.Statement) string {
 func (p *Process) Postgres() pgport.DB {
 	w := p.world
 	if p.postgres == nil {
-		p.postgres = pgsim.NewClient(w.postgres, p.Host(), w.serverNow)
+		p.postgres = pgsim.NewClient(w.postgres, p.Host(), w.ServerNow)
 	}
 	var db pgport.DB = &simulatedPostgres{p, p.instance, p.postgres}
 	if w.config.DecoratePostgres != nil {

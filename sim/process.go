@@ -204,7 +204,7 @@ func retentionText(retention time.Duration) string {
 
 // Store returns the connection of this process to the database, with the world's decoration.
 func (p *Process) Store() store.Store {
-	var s store.Store = &simulatedStore{p, p.instance}
+	s := p.world.connect(p)
 	if p.world.config.Decorate != nil {
 		s = p.world.config.Decorate(p.name, s)
 	}

@@ -88,10 +88,10 @@ func (r *simulatedRedis) Run(ctx context.Context, calls ...redisport.Call) (repl
 func (c call) script(call redisport.Call) (reply redisport.Reply, err error) {
 	w := c.world
 	if w.config.Script != nil {
-		reply, err = w.config.Script(w.redis.Server, w.serverNow(), &call)
+		reply, err = w.config.Script(w.redis.Server, w.ServerNow(), &call)
 	} else {
 		var replies []redisport.Reply
-		if replies, err = w.redis.Run(w.serverNow(), call); err == nil {
+		if replies, err = w.redis.Run(w.ServerNow(), call); err == nil {
 			reply = replies[0]
 		}
 	}
@@ -113,7 +113,7 @@ func texts(list []string) bson.A {
 
 // recordClaim puts into the journal what has become of a claim, in the name of the event.
 func (w *World) recordClaim(as journal.Event, key string) {
-	found, before := w.redis.Record(w.serverNow(), key), w.redis.known[key]
+	found, before := w.redis.Record(w.ServerNow(), key), w.redis.known[key]
 	if same(found, before) {
 		return
 	}
@@ -161,7 +161,7 @@ func (w *World) failOverRedis(writes int, clock time.Duration) {
 // Scan implements redisport.Port.
 func (r *simulatedRedis) Scan(ctx context.Context, scan redisport.Scan) (page redisport.Page, err error) {
 	err = r.ask(ctx, "scan", func(c call) (err error) {
-		page, err = c.world.redis.Scan(c.world.serverNow(), scan)
+		page, err = c.world.redis.Scan(c.world.ServerNow(), scan)
 		c.applied(len(page.Keys), err)
 		return err
 	})

@@ -2,90 +2,71 @@ package sim
 
 import (
 	"context"
-	"errors"
-	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
-	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// What a stream fails with under the faults fail-stream and partition.
-var (
-	errStreamBroken = errors.New("sim: the change stream broke")
-	errCutOff       = errors.New("sim: the database cannot be reached")
-)
-
-// stream is an open change stream of one process. Changes go from the model through the faults into the
-// queue, from which Next takes them.
+// stream is an open change stream of one process on the shortest way to the model.
 type stream struct {
-	process *Process
-	call    call
-	model   *mongosim.Stream
-	queue   []store.Change
-	token   bson.D // of what Next has returned
-	failure error
-	reader  *task // waits in Next
-	closed  bool
+	feed
+	connection *Connection
+	point      string
+	token      bson.D // of what Next has returned
 }
 
 // Watch opens a change stream: a read that is issued, applied and answered like any other.
 func (s *simulatedStore) Watch(ctx context.Context, watch store.Watch) (store.Stream, error) {
-	c := s.begin(watch.Point)
-	if ctx.Err() != nil {
+	c := s.connection
+	if c.Check(); ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	w := c.process.world
 	var model *mongosim.Stream
-	err := c.exchange("watch", watch.Collection, func() (err error) {
-		model, err = c.world.model.OpenStream(Database, watch)
-		applied := c.event(journal.Applied)
-		applied.Error = errorText(err)
-		c.world.record(applied)
-		return err
+	err := c.Exchange(Message{
+		Point: string(watch.Point), Kind: KindWatch, Collection: watch.Collection,
+		Apply: func(func()) (_ int64, err error) {
+			model, err = w.model.OpenStream(Database, watch)
+			return 0, err
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	opened := &stream{process: s.process, call: c, model: model, token: model.Token()}
-	c.world.streams = append(c.world.streams, opened)
-	c.world.record(c.event(journal.StreamOpened))
+	opened := &stream{connection: c, point: string(watch.Point), token: model.Token()}
+	opened.feed = feed{process: c.process, next: func() (notification, bool, error) {
+		change, available, err := model.Next()
+		return notification{change: change}, available, err
+	}}
+	w.openFeed(&opened.feed)
+	c.StreamOpened(opened.point)
 	return opened, nil
 }
 
+// KindWatch is the Kind of a Message that opens a change stream.
+const KindWatch = "watch"
+
 // Next waits for a notification.
 func (s *stream) Next(ctx context.Context) (store.Change, error) {
-	w, t := s.process.world, s.process.world.current
-	t.pause()
+	s.connection.Pause()
 	s.pump()
-	for len(s.queue) == 0 && s.failure == nil && !s.closed && ctx.Err() == nil {
-		s.reader = t
-		t.sleep(ctx, -1, nil)
-		s.reader = nil
-	}
+	s.wait(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return store.Change{}, context.Cause(ctx)
 	case s.closed:
 		return store.Change{}, store.ErrStreamClosed
 	case len(s.queue) == 0:
-		failed := s.call.event(journal.StreamFailed)
-		failed.Error = s.failure.Error()
-		w.record(failed)
+		s.connection.StreamFailed(s.point, s.failure)
 		return store.Change{}, s.failure
 	}
-	change := s.queue[0]
-	s.queue, s.token = s.queue[1:], change.Token
-	w.record(journal.Event{Kind: journal.Notified, Process: s.process.index, Task: t.id, Key: changeKey(change)})
-	return change, nil
-}
-
-func changeKey(change store.Change) string {
-	if len(change.Key) == 0 {
-		return ""
-	}
-	return keyText(change.Key[0].Value)
+	item := s.queue[0]
+	s.queue, s.token = s.queue[1:], item.change.Token
+	s.connection.Notified(item.change)
+	return item.change, nil
 }
 
 // Token is the resume token of what Next has returned.
@@ -93,103 +74,26 @@ func (s *stream) Token() bson.D { return s.token }
 
 // Close ends the stream; a reader wakes up.
 func (s *stream) Close(context.Context) error {
-	if !s.closed {
-		s.closed = true
-		s.process.world.dropStream(s)
-		s.wake()
-	}
+	s.close()
 	return nil
 }
 
-func (w *World) dropStream(s *stream) {
-	w.streams = slices.DeleteFunc(w.streams, func(other *stream) bool { return other == s })
+// StreamOpened puts into the journal that the running task has opened a change stream.
+func (c *Connection) StreamOpened(point string) {
+	w, t := c.begin()
+	w.record(call{w, t, point, database}.event(journal.StreamOpened))
 }
 
-func (s *stream) fail(err error) {
-	s.failure = err
-	s.wake()
+// StreamFailed puts into the journal that the running task's change stream has failed.
+func (c *Connection) StreamFailed(point string, failure error) {
+	w, t := c.begin()
+	failed := call{w, t, point, database}.event(journal.StreamFailed)
+	failed.Error = failure.Error()
+	w.record(failed)
 }
 
-func (s *stream) wake() {
-	if s.reader != nil {
-		s.process.world.makeReady(s.reader)
-	}
-}
-
-// wakeStreams passes new changes on to the streams that wait for them.
-func (w *World) wakeStreams() {
-	for _, s := range slices.Clone(w.streams) {
-		if s.process.dead {
-			w.dropStream(s)
-			continue
-		}
-		s.pump()
-	}
-}
-
-// pump takes what the model has and lets the faults have their way with it.
-func (s *stream) pump() {
-	for s.failure == nil && !s.closed {
-		change, available, err := s.model.Next()
-		if err != nil {
-			s.failure = err
-			break
-		}
-		if !available {
-			break
-		}
-		s.process.notified++
-		s.deliver(change, s.process.notified)
-	}
-	if len(s.queue) > 0 || s.failure != nil {
-		s.wake()
-	}
-}
-
-func (s *stream) deliver(change store.Change, number int) {
-	fault, struck := s.process.world.notificationFault(s.process, number)
-	if !struck {
-		s.queue = append(s.queue, change)
-		return
-	}
-	s.process.world.record(journal.Event{
-		Kind: journal.Withheld, Process: s.process.index, Key: changeKey(change), Name: string(fault.Kind), Span: fault.Span,
-	})
-	switch fault.Kind {
-	case faults.Drop:
-	case faults.Delay:
-		s.process.world.after(fault.Span, func() { s.late(change) })
-	case faults.Duplicate:
-		s.queue = append(s.queue, change, change)
-	case faults.FailWatch:
-		s.failure = errStreamBroken
-	}
-}
-
-// late delivers a change that was held back, if anybody still listens.
-func (s *stream) late(change store.Change) {
-	if !s.closed && !s.process.dead {
-		s.queue = append(s.queue, change)
-		s.wake()
-	}
-}
-
-// notificationFault returns the fault that concerns the process's notification with the number. A fault stays
-// in the plan as long as it can strike again.
-func (w *World) notificationFault(p *Process, number int) (faults.Fault, bool) {
-	for i, fault := range w.pending {
-		entry, _ := faults.Lookup(fault.Kind)
-		if !entry.Stream || (fault.Process != p.name && fault.Process != faults.AnyProcess) || number < fault.Occurrence {
-			continue
-		}
-		last := fault.Occurrence + fault.Count - 1
-		if fault.Count != faults.All && number > last {
-			continue
-		}
-		if number == last {
-			w.pending = slices.Delete(w.pending, i, i+1)
-		}
-		return fault, true
-	}
-	return faults.Fault{}, false
+// Notified puts into the journal that the running task has seen a change.
+func (c *Connection) Notified(change store.Change) {
+	w, t := c.begin()
+	w.record(journal.Event{Kind: journal.Notified, Process: c.process.index, Task: t.id, Key: notification{change: change}.key()})
 }

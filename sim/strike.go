@@ -73,7 +73,7 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 	case faults.SetClock:
 		t.process.clock = fault.Span
 	case faults.Gap:
-		t.gap = fault.Span // the store sees to it
+		t.gap = fault.Span // the exchange sees to it
 	case faults.Unlock:
 		w.unlock(t.process)
 	case faults.RedisFailover:
@@ -91,7 +91,7 @@ func (w *World) unlock(p *Process) {
 		for _, field := range []string{"startedAt", "lockOwner", "lockToken", "lockedAt", "lockedUntil", "heartbeatAt"} {
 			lock = append(lock, bson.E{Key: field, Value: ""})
 		}
-		_, err := w.model.Run(w.serverNow(), Database, store.Command{
+		_, err := w.model.Run(w.ServerNow(), Database, store.Command{
 			Kind: store.Update, Collection: eng.Options().CollectionPrefix + ".history", Multi: true,
 			Filter: bson.D{{Key: "status", Value: "pending"}, {Key: "lockToken", Value: bson.D{{Key: "$exists", Value: true}}}},
 			Update: bson.D{{Key: "$unset", Value: lock}},
@@ -125,9 +125,9 @@ func (w *World) refuse(point string, span time.Duration) {
 // partition cuts the process off from the database. It concerns the machine, so a restart does not end it.
 func (w *World) partition(p *Process, span time.Duration) {
 	p.cutOff++
-	for _, s := range w.streams {
-		if s.process == p {
-			s.fail(errCutOff)
+	for _, f := range w.feeds {
+		if f.process == p {
+			f.fail(errCutOff)
 		}
 	}
 	w.meanwhile(span, func() { p.cutOff-- })

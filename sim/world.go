@@ -40,6 +40,9 @@ type Config struct {
 	Watch func(step int, ready []int)
 	// Decorate, if set, wraps the Store of every process: this is how mutants are planted.
 	Decorate func(process string, inner store.Store) store.Store
+	// Through, if set, is asked once for how the Stores of the processes reach the database. Nil is the shortest way, straight to the model; sim/mongodriver
+	// has the way through the official driver.
+	Through func(w *World) func(p *Process) store.Store
 	// Defects are bugs to plant into the engines.
 	Defects defect.Set
 	// Script and DecoratePostgres do for the guards' stores what Decorate does for the database: plant mutants. Script runs a script in the
@@ -91,7 +94,9 @@ type World struct {
 	lastOver time.Duration   // when the last of them was over
 
 	refusals []string // steps
-	streams  []*stream
+	feeds    []*feed  // of change streams that are open
+	waiting  []*task  // for something of the database to change
+	connect  func(p *Process) store.Store
 	handlers []*running // that run now
 	applied  int        // entries of the model's oplog that are in the journal
 	contexts []*task
@@ -127,6 +132,10 @@ func New(config Config) (*World, error) {
 		pending: append([]faults.Fault(nil), config.Plan.Faults...),
 	}
 	w.drawDemotions()
+	w.connect = func(p *Process) store.Store { return &simulatedStore{p.Connect()} }
+	if config.Through != nil {
+		w.connect = config.Through(w)
+	}
 	return w, nil
 }
 
@@ -174,14 +183,14 @@ func (w *World) expire() {
 
 // ExpireNow is one pass of the TTL monitor. It is called from inside a task.
 func (w *World) ExpireNow() {
-	if due, any := w.model.NextExpiry(); any && due.Before(w.serverNow()) {
-		w.model.ExpireTTL(w.serverNow())
+	if due, any := w.model.NextExpiry(); any && due.Before(w.ServerNow()) {
+		w.model.ExpireTTL(w.ServerNow())
 		w.recordWrites(journal.Event{})
 	}
 }
 
-// serverNow is the database's wall clock.
-func (w *World) serverNow() time.Time { return w.config.Start.Add(w.now) }
+// ServerNow is the database's wall clock.
+func (w *World) ServerNow() time.Time { return w.config.Start.Add(w.now) }
 
 func (w *World) record(event journal.Event) {
 	event.Step, event.Time = w.step, w.now
@@ -204,8 +213,20 @@ func (w *World) recordWrites(as journal.Event) {
 		}
 		w.record(as)
 	}
+	if w.applied != w.model.OplogLen() {
+		w.Changed()
+	}
 	w.applied = w.model.OplogLen()
-	w.wakeStreams()
+	w.wakeFeeds()
+}
+
+// Changed lets those look again that wait for something of the database to change. The world calls it after every write; whoever changes
+// something else that a command may wait for does too.
+func (w *World) Changed() {
+	for _, t := range w.waiting {
+		w.makeReady(t)
+	}
+	w.waiting = w.waiting[:0]
 }
 
 func keyText(id any) string {

@@ -107,15 +107,12 @@ func (x *exploration) plant() error {
 	if x.mutant == "" {
 		return nil
 	}
-	var names []string
-	for i := range mutants.All {
-		if mutants.All[i].Name == x.mutant {
-			x.bug = mutants.All[i].Bug()
-			return nil
-		}
-		names = append(names, mutants.All[i].Name)
+	at := slices.Index(mutants.Names(), x.mutant)
+	if at < 0 {
+		return fmt.Errorf("%w: --mutant %q; allowed: %s", errUsage, x.mutant, strings.Join(mutants.Names(), ", "))
 	}
-	return fmt.Errorf("%w: --mutant %q; allowed: %s", errUsage, x.mutant, strings.Join(names, ", "))
+	x.bug = mutants.All[at].Bug()
+	return nil
 }
 
 // explored is what came of it.

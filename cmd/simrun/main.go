@@ -1,10 +1,12 @@
 // Command simrun runs scenarios of the delivery engine under the deterministic simulator and says what happened.
 //
 //	simrun list
-//	simrun --scenario NAME [--variant V] [--guard G] [--seed N] [--runs N] [--schedule S] [--json] [--save FILE]
+//	simrun --scenario NAME [--variant V] [--guard G] [--seed N] [--runs N] [--schedule S] [--through WAY] [--json] [--save FILE]
 //	simrun replay FILE
 //	simrun explore [--strategy S] [--runs N] [--budget D]
-//	simrun serve [--listen HOST:PORT] [--replica-set NAME]
+//	simrun mutants [--only NAME]
+//	simrun selfcheck [--runs N] [--with FILE]
+//	simrun serve [--listen HOST:PORT] [--replica-set NAME] [--faults PLAN]
 //
 // It exits with 0 when every property held, 1 when one was violated or a replay differed, and 2 when
 // it was called wrongly, or a file or port was not to be had.
@@ -61,7 +63,7 @@ func run(args []string, out, problems io.Writer) int {
 }
 
 // commands is what simrun can be asked for.
-const commands = "list, replay FILE, --scenario NAME, explore, serve"
+const commands = "list, replay FILE, --scenario NAME, explore, mutants, selfcheck, serve"
 
 func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 	if len(args) == 0 {
@@ -78,6 +80,12 @@ func dispatch(args []string, out, problems io.Writer) (holds bool, err error) {
 		return replay(args[1:], out)
 	case "explore":
 		return runExplore(args[1:], out, problems)
+	case "mutants":
+		return runMutants(args[1:], out, problems)
+	case "selfcheck":
+		return runSelfcheck(args[1:], out)
+	case "testify": // by a child of selfcheck
+		return true, testify(args[1:], out)
 	case "serve":
 		return true, serve(args[1:], out, problems)
 	}
@@ -96,10 +104,14 @@ const usage = `simrun runs the delivery engine in a simulated world and checks w
                                  seeded: the seed shuffles them (default for many)
                                  slow: seeded, and tasks can be slow
                                  priorities: the seed gives each task a priority, which changes at two steps
+      --through WAY              model: commands go straight to the model of MongoDB (default)
+                                 driver: through the official driver and the wire protocol, as in production
       --json                     the result as JSON
       --save FILE                write the run to a file (of many runs: the first that fails)
   simrun replay FILE             run it again and compare every step
-` + exploreUsage + serveUsage + `
+      --at STEP                  then show the processes, leases and documents after that step
+      --from STEP --to STEP      or what happened between two steps, and how each document changed
+` + exploreUsage + mutantsUsage + selfcheckUsage + serveUsage + `
 Exit status: 0 everything held, 1 something was violated or a replay differed, 2 called wrongly, or a file or port is not to be had.
 `
 

@@ -16,6 +16,7 @@ import (
 // TestMain lets the test binary stand for the command itself when a test starts it as a process of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv("SIMRUN_AS_COMMAND") != "" {
+		plant(os.Getenv("SIMRUN_LEAK"))
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)
@@ -92,6 +93,9 @@ func TestWrongCallsExitWith2AndSayWhatIsAllowed(t *testing.T) {
 		{[]string{"discover"}, `"discover"; allowed: list`},
 		{[]string{"list", "all"}, "list takes no arguments"},
 		{[]string{"replay"}, "replay takes one file"},
+		{[]string{"replay", file, "--at", "x"}, "allowed: a whole number from 0"},
+		{[]string{"replay", file, "--from", "2"}, "allowed: --at STEP, or --from STEP with --to STEP"},
+		{[]string{"replay", file, "--from", "2", "--to", "1"}, "allowed: from less than to"},
 		{[]string{"replay", "/nowhere"}, "/nowhere"},
 		{[]string{"replay", file}, `line 1 is "fencepost-replay 0"; allowed: "fencepost-replay 2"`},
 	} {
@@ -117,6 +121,34 @@ func TestARecordedRunIsReplayedStepByStep(t *testing.T) {
 	exit, out, problems := simrun("replay", file)
 	if exit != exitHolds || !strings.Contains(out, "steps are the same") {
 		t.Errorf("exit %d, %s, %s", exit, problems, out)
+	}
+}
+
+func TestAReplayShowsAMomentAndWhatChangedBetweenTwo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run")
+	if exit, _, problems := simrun("--scenario", "crash-after-side-effect", "--save", file); exit != exitHolds {
+		t.Fatal(problems)
+	}
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--at", "306"}, []string{
+			"after step 306 of ", "runs the handler of event", "billing: attempt 1 of event", "ends in 30s", "orionjs.pulse.deliveries (1)", `"status":"pending"`,
+		}},
+		{[]string{"--from", "305", "--to", "700"}, []string{
+			"SIDE EFFECT", "records E1, attempt 1: worker_lost", `{"status":"pending"} → {"status":"error"}`,
+		}},
+	} {
+		exit, out, problems := simrun(append([]string{"replay", file}, c.args...)...)
+		for _, want := range c.want {
+			if exit != exitHolds || !strings.Contains(out, want) {
+				t.Errorf("%v: exit %d, %s: no %q in\n%s", c.args, exit, problems, want, out)
+			}
+		}
+	}
+	if exit, _, problems := simrun("replay", file, "--at", "999999"); exit != exitUsage || !strings.Contains(problems, "the last of this run") {
+		t.Errorf("exit %d, %s", exit, problems)
 	}
 }
 

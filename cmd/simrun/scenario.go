@@ -24,6 +24,7 @@ type request struct {
 	seed     uint64
 	runs     int
 	schedule faults.Schedule
+	through  scenarios.Through
 	json     bool
 	save     string
 }
@@ -41,6 +42,7 @@ func parseRequest(args []string) (*request, error) {
 	seedNumber(flags, &r.seed)
 	wholeNumber(flags, "runs", &r.runs, 1, mostRuns)
 	flags.StringVar((*string)(&r.schedule), "schedule", "", "")
+	through := flags.String("through", "model", "")
 	switchFlag(flags, "json", &r.json)
 	flags.StringVar(&r.save, "save", "", "")
 	if err := flags.Parse(args); err == flag.ErrHelp {
@@ -68,6 +70,9 @@ func parseRequest(args []string) (*request, error) {
 		if r.guard, err = scenarios.ParseGuard(*guard); err != nil {
 			return nil, fmt.Errorf("--guard: %w", err)
 		}
+	}
+	if r.through, err = scenarios.ParseThrough(*through); err != nil {
+		return nil, err
 	}
 	switch {
 	case r.schedule == "" && r.many():
@@ -171,7 +176,7 @@ func again(runs bool) string {
 
 func (r *request) run(variant scenarios.Variant, seed uint64) (*scenarios.Run, error) {
 	plan := r.scenario.Plan(r.schedule)
-	return r.scenario.Run(scenarios.Options{Variant: variant, Guard: r.guard, Seed: seed, Plan: &plan})
+	return r.scenario.Run(scenarios.Options{Variant: variant, Guard: r.guard, Seed: seed, Plan: &plan, Through: r.through})
 }
 
 func (r *request) saveRun(run *scenarios.Run) error {
@@ -194,11 +199,52 @@ func writeReplay(path string, run *scenarios.Run) (err error) {
 	return reports.NewReplay(run).Write(file)
 }
 
-func replay(args []string, out io.Writer) (holds bool, err error) {
-	if len(args) != 1 {
-		return false, fmt.Errorf("%w: replay takes one file; got %q", errUsage, args)
+// look is what of a replayed run is to be shown.
+type look struct{ at, from, to int }
+
+func parseLook(args []string) (path string, l look, err error) {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return "", l, fmt.Errorf("%w: replay takes one file, then flags; got %q", errUsage, args)
 	}
-	file, err := os.Open(args[0])
+	flags := flag.NewFlagSet("replay FILE", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	wholeNumber(flags, "at", &l.at, 0, math.MaxInt32)
+	wholeNumber(flags, "from", &l.from, 0, math.MaxInt32)
+	wholeNumber(flags, "to", &l.to, 1, math.MaxInt32)
+	if err := parseFlags(flags, args[1:]); err != nil {
+		return "", l, err
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	switch {
+	case given["from"] != given["to"], given["at"] && given["to"]:
+		return "", l, fmt.Errorf("%w: replay: allowed: --at STEP, or --from STEP with --to STEP", errUsage)
+	case l.to > 0 && l.from >= l.to:
+		return "", l, fmt.Errorf("%w: replay: --from %d --to %d; allowed: from less than to", errUsage, l.from, l.to)
+	}
+	return args[0], l, nil
+}
+
+// show writes what is asked for. It reports whether there was something.
+func (l look) show(out io.Writer, run *scenarios.Run) (shown bool, err error) {
+	last := run.Journal.Steps()
+	switch {
+	case max(l.at, l.to) > last:
+		return true, fmt.Errorf("%w: step %d; allowed: up to %d, the last of this run", errUsage, max(l.at, l.to), last)
+	case l.at > 0:
+		return true, reports.Moment(out, run.Journal, l.at)
+	case l.to > 0:
+		return true, reports.Changes(out, run.Journal, l.from, l.to)
+	}
+	return false, nil
+}
+
+func replay(args []string, out io.Writer) (holds bool, err error) {
+	path, look, err := parseLook(args)
+	if err != nil {
+		return false, err
+	}
+	file, err := os.Open(path)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", errUsage, err)
 	}
@@ -216,6 +262,9 @@ func replay(args []string, out io.Writer) (holds bool, err error) {
 	}
 	if hash := run.Journal.Hash(); recorded.Hash != "" && hash != recorded.Hash {
 		return false, fmt.Errorf("%w: the file says its hash is %s; its journal has %s: the file was changed", errDiffers, recorded.Hash, hash)
+	}
+	if shown, err := look.show(out, run); shown || err != nil {
+		return err == nil, err
 	}
 	summary := reports.Summarize(run)
 	compared := "the steps are not recorded, so that nothing is compared"

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +27,14 @@ const serveUsage = `  simrun serve                   a MongoDB model for any dri
       --members N                how many members it has, on consecutive ports (default 1)
       --standalone               a server outside of a replica set: no transactions, no change streams
       --seed N                   decides what MongoDB leaves open: the order among equals (default 0: as inserted)
+      --faults PLAN              a file that says what goes wrong, one fault a line:
+          lose-request command=update occurrence=2             the connection ends before the second update is run
+          lose-reply command=insert collection=orders count=3  … after the insert was run, for the first three into orders
+          refuse command=find code=13 after=5s for=10s         an error instead of an answer, 5 s after the start and for 10 s
+          stepdown command=insert occurrence=4 for=2s          the primary steps down before the fourth insert, and is back 2 s later
+          stepdown after=1m                                    … a minute after the start (other members take over at once)
+          drop-notifications collection=orders count=all       change streams do not show what happens to orders
+                                 command: any, or a name as the wire protocol has it; occurrence and count are 1 unless given
 `
 
 // ttlPass is how often documents expire. Source: manual, "TTL Indexes".
@@ -51,6 +60,9 @@ func serveUntil(ctx context.Context, args []string, out, problems io.Writer) err
 	}
 	server := wire.NewServer(wire.Options{
 		Model: o.model(), Report: func(err error) { fmt.Fprintf(problems, "simrun: %v\n", err) },
+		Faults: o.faults, Struck: func(fault wire.Fault, command string) {
+			fmt.Fprintf(problems, "simrun: fault %s %s\n", fault.Kind, command)
+		},
 	})
 	defer server.Close()
 	fmt.Fprintf(out, "serving the MongoDB model on %s\n", o.connectionString(listeners))
@@ -69,6 +81,7 @@ type serveOptions struct {
 	members    int
 	standalone bool
 	seed       uint64
+	faults     []wire.Fault
 }
 
 func parseServe(args []string) (o serveOptions, err error) {
@@ -79,8 +92,12 @@ func parseServe(args []string) (o serveOptions, err error) {
 	flags.IntVar(&o.members, "members", 1, "")
 	flags.BoolVar(&o.standalone, "standalone", false, "")
 	seedNumber(flags, &o.seed)
+	plan := flags.String("faults", "", "")
 	if err := flags.Parse(args); err != nil {
 		return o, fmt.Errorf("%w: serve: %w", errUsage, withAllowed(err, flags))
+	}
+	if o.faults, err = readFaults(*plan); err != nil {
+		return o, fmt.Errorf("%w: serve: --faults: %w", errUsage, err)
 	}
 	host, port, err := net.SplitHostPort(*listen)
 	if err == nil {
@@ -98,10 +115,27 @@ func parseServe(args []string) (o serveOptions, err error) {
 		return o, fmt.Errorf("%w: --replica-set is empty; leave it out, or use --standalone", errUsage)
 	case o.members < 1 || o.members > 7:
 		return o, fmt.Errorf("%w: --members is %d; allowed: 1 to 7", errUsage, o.members)
+	case o.standalone && slices.ContainsFunc(o.faults, func(f wire.Fault) bool { return f.Kind == wire.StepDown }):
+		return o, fmt.Errorf("%w: --faults has a stepdown, and --standalone has nobody who could step down", errUsage)
 	case o.standalone && o.members > 1:
 		return o, fmt.Errorf("%w: --standalone goes with one member; got --members %d", errUsage, o.members)
 	}
 	return o, nil
+}
+
+func readFaults(path string) ([]wire.Fault, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := wire.ParseFaults(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return plan, nil
 }
 
 // open listens for each member: on the port that was asked for and on those after it, or on free ones.

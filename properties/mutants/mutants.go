@@ -8,6 +8,7 @@ package mutants
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
 	"github.com/fencepost-sim/fencepost/engine/idempotency"
@@ -44,6 +45,15 @@ type Mutant struct {
 	Hole     holes.Hole
 	Handler  func(guard *idempotency.Guard, handler engine.Handler[scenarios.Order]) engine.Handler[scenarios.Order]
 	Postgres func(inner pgport.DB) pgport.DB
+}
+
+// Names lists all mutants.
+func Names() []string {
+	names := make([]string, len(All))
+	for i := range All {
+		names[i] = All[i].Name
+	}
+	return names
 }
 
 // Bug returns the mutant as a bug to plant.
@@ -109,8 +119,19 @@ func (m *Mutant) Hunt() (*Kill, error) {
 	return nil, fmt.Errorf("mutant %s: %s was not violated in %d runs", m.Name, m.Caught, m.Seeds+1)
 }
 
+// patience is how long a run is waited for that has lost something: longer than any recovery, and far shorter than what a healthy run may take.
+const patience = 20 * time.Minute
+
+func (m *Mutant) load() scenarios.Workload {
+	w := m.Workload
+	if w.CloseAt == 0 {
+		w.CloseAt = patience
+	}
+	return w
+}
+
 func (m *Mutant) try(plan faults.Plan, seed uint64) (*Kill, error) {
-	run, err := m.Workload.Run(plan, seed, m.Bug())
+	run, err := m.load().Run(plan, seed, m.Bug())
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +140,7 @@ func (m *Mutant) try(plan faults.Plan, seed uint64) (*Kill, error) {
 		return nil, nil
 	}
 	small := scenarios.Shrink(run.Listed(), func(candidate faults.Plan) bool {
-		again, err := m.Workload.Run(candidate, seed, m.Bug())
+		again, err := m.load().Run(candidate, seed, m.Bug())
 		if err != nil {
 			return false
 		}

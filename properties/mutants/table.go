@@ -35,11 +35,10 @@ func stall(point store.Point, span time.Duration) faults.Fault {
 
 var unlock = faults.Fault{Kind: faults.Unlock, Process: faults.AnyProcess, Point: sim.PointHandlerStart, Position: faults.After, Occurrence: 1}
 
-// All mutants: those of the engine, then those of the guards.
-var All = slices.Concat(table, mixedGroups(), ofGuards)
+// All mutants: those of the engine, by the property that must catch them, those that mix up groups, and those of the guards.
+var All = slices.Concat(ofEngine, mixedGroups(), ofGuards)
 
-// table holds them by the property that must catch them.
-var table = []Mutant{
+var ofEngine = []Mutant{
 	{
 		Name: "scan-skips-first", What: "discovery passes over the oldest event of a batch, and does not look back", Caught: "I1",
 		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 3}}},
@@ -53,6 +52,10 @@ var table = []Mutant{
 			}
 			return r
 		},
+	},
+	{
+		Name: "publish-stores-nothing", What: "a publication updates what is not there instead of storing it", Caught: "I1",
+		Command: at(func(c store.Command) store.Command { c.Upsert = false; return c }, engine.PointPublish),
 	},
 	{
 		Name: "cursor-first", What: "the cursor moves before the events are materialized", Caught: "I1",
@@ -176,11 +179,43 @@ var table = []Mutant{
 		Faults:   []faults.Fault{stall(engine.PointOrderHeartbeat, 40*time.Second)},
 		Command:  at(withoutFilter("orderedLockToken"), engine.PointOrderHeartbeat), Seeds: 20,
 	},
+	notUnique(Mutant{
+		Name: "subscription-not-unique", What: "the index that makes subscriptions unique is not unique", Caught: "I2",
+		Workload: topics(scenarios.TopicLoad{}), Seeds: 30,
+	}, "pulse_subscriptions_group_topic_unique"),
+	{
+		Name: "late-failure", What: "a failure is recorded although the attempt has been reaped meanwhile", Caught: "I4",
+		Workload: scenarios.Workload{Replicas: 2, HistoryRetention: engine.KeepForever, Topics: []scenarios.TopicLoad{
+			{Options: unordered, Do: scenarios.Work{FailFirst: 1}},
+		}},
+		Faults: []faults.Fault{{
+			Kind: faults.Freeze, Process: faults.AnyProcess, Point: string(engine.PointAttemptFail), Position: faults.Before, Occurrence: 1, Span: 40 * time.Second,
+		}},
+		Command: at(withoutFilter("status"), engine.PointAttemptFail),
+	},
 	{
 		Name: "completion-without-status", What: "completion does not ask whether the attempt is still pending", Caught: "I4",
 		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{Time: 45 * time.Second, Stubborn: true}}),
 		Faults:   []faults.Fault{stall(engine.PointAttemptHeartbeat, 2*time.Minute)},
 		Command:  at(withoutFilter("status"), engine.PointAttemptSucceed, engine.PointAttemptFail),
+	},
+	{
+		Name: "giving-up-unlocks", What: "a worker that gives up unlocks the attempt instead of ending it, under at-most-once", Caught: "I5",
+		Workload: topics(scenarios.TopicLoad{Options: single, Do: scenarios.Work{Time: 45 * time.Second}}),
+		Faults:   []faults.Fault{stall(engine.PointAttemptHeartbeat, 2*time.Minute)},
+		Command: at(func(c store.Command) store.Command {
+			set, _ := document.Get(c.Pipeline[0], "$set").(bson.D)
+			if failure, ok := document.Get(set, "error").(bson.D); !ok || document.Text(document.Get(failure, "$literal").(bson.D), "code") != engine.CodeWorkerLost {
+				return c
+			}
+			return withPipeline(c, bson.D{{Key: "$unset", Value: bson.A{"lockToken", "lockedUntil", "lockOwner", "lockedAt", "startedAt", "heartbeatAt"}}})
+		}, engine.PointAttemptFail),
+		Reply: func(c store.Command, r store.Reply) store.Reply {
+			if c.Point == engine.PointAttemptFail && document.Has(c.Pipeline[0], "$unset") {
+				r.Document = nil // as if it had been fenced out
+			}
+			return r
+		},
 	},
 	{
 		Name: "retry-at-most-once", What: "a lost worker's event is retried under at-most-once", Caught: "I5",

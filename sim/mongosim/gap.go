@@ -4,13 +4,11 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"github.com/fencepost-sim/fencepost/engine/store"
 )
 
 // A server takes the timestamp of $currentDate while it builds the new document, and makes the document visible when
 // its storage transaction commits, which can be after that of a write with a later timestamp
-// (src/mongo/db/update/current_date_node.cpp, src/mongo/db/exec/upsert_stage.cpp). Reserve and RunReserved
+// (src/mongo/db/update/current_date_node.cpp, src/mongo/db/exec/upsert_stage.cpp). Reserve and Stamped
 // let a simulation put other commands between the two.
 
 // Reserve takes the next time of the server's logical clock.
@@ -19,9 +17,9 @@ func (s *Server) Reserve(now time.Time) bson.Timestamp {
 	return s.tick()
 }
 
-// RunReserved is Run, but the command's server-side timestamps are one that was reserved before.
-func (s *Server) RunReserved(now time.Time, reserved bson.Timestamp, database string, command store.Command) (store.Reply, error) {
+// Stamped gives the commands that run inside a timestamp that was reserved before.
+func (s *Server) Stamped(reserved bson.Timestamp, inside func()) {
 	s.modifiers.stamp = func() bson.Timestamp { return reserved }
 	defer func() { s.modifiers.stamp = s.tick }()
-	return s.Run(now, database, command)
+	inside()
 }

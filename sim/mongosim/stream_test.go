@@ -227,9 +227,7 @@ func TestAReservedTimestampBecomesVisibleLate(t *testing.T) {
 	}
 	early := s.Reserve(noon)
 	run(t, s, publish("late start"))
-	if _, err := s.RunReserved(noon, early, "db", publish("early start")); err != nil {
-		t.Fatal(err)
-	}
+	s.Stamped(early, func() { run(t, s, publish("early start")) })
 	run(t, s, publish("last"))
 	documents := s.Documents("db", "c")
 	stamp := func(i int) bson.Timestamp { return get(documents[i], "sequence").(bson.Timestamp) }

@@ -43,6 +43,7 @@ func (r *request) bulkWrite() (bson.D, error) {
 	}
 	var b bulk
 	for i, q := range requests {
+		r.between(i)
 		outcome, _, err := r.statement(i, databases[i], q)
 		answer, single := ofStatement(err)
 		if err != nil && !single {

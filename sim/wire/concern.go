@@ -161,12 +161,7 @@ func (r *request) concernError(reply bson.D, struck *failPoint) bson.D {
 	if has(reply, "code") && !r.wrote {
 		return nil
 	}
-	var timeout <-chan time.Time
-	if r.write.timeout > 0 {
-		timer := time.NewTimer(r.write.timeout)
-		defer timer.Stop()
-		timeout = timer.C
-	}
+	until := r.clock().Add(r.write.timeout)
 	for {
 		r.mu.Lock()
 		length := r.model.OplogLen()
@@ -182,13 +177,17 @@ func (r *request) concernError(reply bson.D, struck *failPoint) bson.D {
 		if !still {
 			return concernProblem(189, "Primary stepped down while waiting for replication")
 		}
-		select {
-		case <-changed:
-		case <-timeout:
+		patience := time.Duration(-1)
+		if r.write.timeout > 0 {
+			patience = max(0, until.Sub(r.clock()))
+		}
+		timedOut, err := r.await(changed, patience, nil)
+		switch {
+		case err != nil:
+			return concernProblem(codeInterruptedAtShutdown, "interrupted at shutdown")
+		case timedOut:
 			problem := concernProblem(codeWriteConcernFailed, "waiting for replication timed out")
 			return append(problem, bson.E{Key: "errInfo", Value: bson.D{{Key: "wtimeout", Value: true}}})
-		case <-r.life.Done():
-			return concernProblem(codeInterruptedAtShutdown, "interrupted at shutdown")
 		}
 	}
 }

@@ -30,7 +30,7 @@ const (
 type cursor struct {
 	namespace string
 	rest      []bson.D
-	stream    *mongosim.Stream
+	stream    Events
 	failure   error // that the stream ended with, after the events that have been sent
 }
 
@@ -39,6 +39,14 @@ func (s *Server) keep(c *cursor) int64 {
 	s.lastCursor++
 	s.cursors[s.lastCursor] = c
 	return s.lastCursor
+}
+
+// forget ends a cursor. The caller holds the lock.
+func (s *Server) forget(id int64) {
+	if stream, ok := s.cursors[id].stream.(interface{ Close() }); ok {
+		stream.Close()
+	}
+	delete(s.cursors, id)
 }
 
 // batchSize is the number of documents that the client asked for.
@@ -90,34 +98,29 @@ func (r *request) getMore() (bson.D, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	patience := time.NewTimer(await)
-	defer patience.Stop()
+	until := r.clock().Add(await)
 	for last := false; ; {
-		reply, empty, changed, err := r.nextBatch(id, namespace, size)
-		if err != nil || !empty || last {
+		reply, waitsFor, changed, err := r.nextBatch(id, namespace, size)
+		if err != nil || waitsFor == nil || last {
 			return reply, err
 		}
-		select {
-		case <-changed:
-		case <-patience.C:
-			last = true
-		case <-r.life.Done():
-			return nil, refuse(codeInterruptedAtShutdown, "interrupted at shutdown")
+		if last, err = r.await(changed, max(0, until.Sub(r.clock())), waitsFor); err != nil {
+			return nil, err
 		}
 	}
 }
 
-// nextBatch answers one batch without waiting. An empty one means that the cursor may have more after changed
-// is closed.
-func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D, empty bool, changed <-chan struct{}, err error) {
+// nextBatch answers one batch without waiting. If it is empty, although the cursor may have more after changed is closed, it
+// names the stream that there may be more of.
+func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D, waitsFor Events, changed <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.cursors[id]
 	switch {
 	case c == nil:
-		return nil, false, nil, refuse(codeCursorNotFound, "cursor id %d not found", id)
+		return nil, nil, nil, refuse(codeCursorNotFound, "cursor id %d not found", id)
 	case c.namespace != namespace:
-		return nil, false, nil, refuse(codeUnauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s",
+		return nil, nil, nil, refuse(codeUnauthorized, "Requested getMore on namespace '%s', but cursor belongs to a different namespace %s",
 			namespace, c.namespace)
 	case c.stream == nil:
 		batch, rest := take(c.rest, size)
@@ -125,17 +128,20 @@ func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D,
 			delete(r.cursors, id)
 			id = 0
 		}
-		return r.cursorReply(id, namespace, "nextBatch", batch, nil), false, nil, nil
+		return r.cursorReply(id, namespace, "nextBatch", batch, nil), nil, nil, nil
 	}
 	batch, ended, err := c.events(size)
 	if err != nil || ended {
-		delete(r.cursors, id)
+		r.forget(id)
 		id = 0
 	}
 	if err != nil {
-		return nil, false, nil, err
+		return nil, nil, nil, err
 	}
-	return r.cursorReply(id, namespace, "nextBatch", batch, c.stream.Token()), len(batch) == 0 && !ended, r.changed, nil
+	if len(batch) == 0 && !ended {
+		waitsFor = c.stream
+	}
+	return r.cursorReply(id, namespace, "nextBatch", batch, c.stream.Token()), waitsFor, r.changed, nil
 }
 
 func (r *request) killCursors() (bson.D, error) {
@@ -153,7 +159,7 @@ func (r *request) killCursors() (bson.D, error) {
 			unknown = append(unknown, element)
 			continue
 		}
-		delete(r.cursors, id)
+		r.forget(id)
 		killed = append(killed, element)
 	}
 	r.wake() // a getMore that waits on one of them must see that it is gone

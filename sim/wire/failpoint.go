@@ -179,14 +179,8 @@ func (r *request) block(f *failPoint) error {
 	if f.blocks == 0 {
 		return nil
 	}
-	timer := time.NewTimer(f.blocks)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-r.life.Done():
-		return refuse(codeInterruptedAtShutdown, "interrupted at shutdown")
-	}
+	_, err := r.await(nil, f.blocks, nil)
+	return err
 }
 
 func (f *failPoint) error() error {

@@ -68,8 +68,7 @@ func replaced(d bson.D, key string, value any) bson.D {
 
 // awaitTopology waits for another topology version.
 func (r *request) awaitTopology(known bson.D, wait time.Duration) error {
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
+	until := r.clock().Add(wait)
 	for {
 		r.mu.Lock()
 		current, changed := r.version(), r.changed
@@ -77,12 +76,8 @@ func (r *request) awaitTopology(known bson.D, wait time.Duration) error {
 		if !sameVersion(known, current) {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-patience.C:
-			return nil
-		case <-r.life.Done():
-			return refuse(codeInterruptedAtShutdown, "interrupted at shutdown")
+		if timedOut, err := r.await(changed, max(0, until.Sub(r.clock())), nil); timedOut || err != nil {
+			return err
 		}
 	}
 }
@@ -162,7 +157,7 @@ func (r *request) connectionStatus() (bson.D, error) {
 }
 
 func (r *request) whatsMyURI() (bson.D, error) {
-	return bson.D{{Key: "you", Value: r.connection.conn.RemoteAddr().String()}}, nil
+	return bson.D{{Key: "you", Value: r.connection.remote()}}, nil
 }
 
 func (r *request) serverStatus() (bson.D, error) {
@@ -250,9 +245,11 @@ func (r *request) replicaSetStepDown() (bson.D, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	if r.connection.around != nil {
+		return nil, notImplemented("replSetStepDown in a simulated world")
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	set := r.model.Set()
 	switch {
 	case r.model.Standalone():
 		return nil, refuse(76, "not running with --replSet")
@@ -262,21 +259,27 @@ func (r *request) replicaSetStepDown() (bson.D, error) {
 		return nil, refuse(262, "No electable secondaries caught up as of %s. Please use the replSetStepDown command with the argument {force: true} "+
 			"to force node to step down.", r.now().Format(time.RFC3339))
 	}
-	member := r.model.Member()
-	set.StepDown(r.now(), member)
-	for i := range r.nodes {
-		if i != member && set.Elect(r.now(), i) == nil {
-			r.spread()
-			return bson.D{}, nil
+	r.stepDown(r.model.Member(), time.Duration(seconds)*time.Second)
+	return bson.D{}, nil
+}
+
+// stepDown makes the member, which is the primary, a secondary, and has another elected. In a set of one the member is elected again when the time is
+// over. The caller holds the lock.
+func (s *Server) stepDown(member int, span time.Duration) {
+	set := s.nodes[0].model.Set()
+	set.StepDown(s.now(), member)
+	for i := range s.nodes {
+		if i != member && set.Elect(s.now(), i) == nil {
+			s.spread()
+			return
 		}
 	}
-	r.wake()
-	r.later(time.Duration(seconds)*time.Second, func() {
+	s.wake()
+	s.later(span, func() {
 		if set.Primary() == nil {
-			_ = set.Elect(r.now(), member) // somebody cut it off meanwhile: then there is no primary
+			_ = set.Elect(s.now(), member) // somebody cut it off meanwhile: then there is no primary
 		}
 	})
-	return bson.D{}, nil
 }
 
 // checkVersionedAPI refuses versions of the stable API that there are not. Source: manual, "Stable API".

@@ -37,8 +37,8 @@ type request struct {
 	stream   bool      // the command is about a change stream
 }
 
-// errHangUp ends the connection without a reply.
-var errHangUp = errors.New("wire: a fail point closes the connection")
+// ErrHangUp ends the connection without a reply.
+var ErrHangUp = errors.New("wire: the server hangs up")
 
 // answer runs the command of a message and makes its reply. streaming means that the client takes another reply to the same request, end
 // that the connection is to be closed instead.
@@ -51,7 +51,7 @@ func (c *connection) answer(m *message) (body bson.D, streaming, end bool) {
 		return errorReply(refuse(codeUnsupportedOpQuery, "OP_QUERY is no longer supported, but for the first hello")), false, false
 	}
 	reply, err := r.perform()
-	if errors.Is(err, errHangUp) {
+	if errors.Is(err, ErrHangUp) {
 		return nil, false, true
 	}
 	m.body = r.document
@@ -64,13 +64,16 @@ func (r *request) perform() (bson.D, error) {
 		r.exhaust = false
 		return r.complete(nil, err, nil), nil
 	}
+	if fault := r.planned(); fault != nil {
+		return r.inflict(*fault)
+	}
 	struck := r.strike()
 	if struck != nil {
 		if err := r.block(struck); err != nil {
 			return r.complete(nil, err, struck), nil
 		}
 		if struck.close {
-			return nil, errHangUp
+			return nil, ErrHangUp
 		}
 		if struck.code != 0 {
 			r.exhaust = false
@@ -78,7 +81,7 @@ func (r *request) perform() (bson.D, error) {
 		}
 	}
 	reply, err := r.run()
-	if errors.Is(err, errHangUp) {
+	if errors.Is(err, ErrHangUp) {
 		return nil, err
 	}
 	if err != nil {
@@ -107,7 +110,7 @@ func (r *request) prepare() error {
 			return refuse(codeBadValue, "BSON field 'maxTimeMS' value must be >= 0, actual value '%d'", milliseconds)
 		}
 		if milliseconds > 0 && r.name != "getMore" {
-			r.deadline = time.Now().Add(time.Duration(milliseconds) * time.Millisecond)
+			r.deadline = r.clock().Add(time.Duration(milliseconds) * time.Millisecond)
 		}
 	}
 	r.readSession()
@@ -192,28 +195,22 @@ func (s *Server) spread() {
 
 // wait waits for a change of whatever kind, or for the command's time limit.
 func (r *request) wait(changed <-chan struct{}) error {
-	var timeout <-chan time.Time
+	patience := mongosim.TransactionLifetime
 	if !r.deadline.IsZero() {
-		timer := time.NewTimer(time.Until(r.deadline))
-		defer timer.Stop()
-		timeout = timer.C
+		patience = min(patience, max(0, r.deadline.Sub(r.clock())))
+	}
+	timedOut, err := r.await(changed, patience, nil)
+	switch {
+	case err != nil || !timedOut:
+		return err
+	case !r.deadline.IsZero() && !r.clock().Before(r.deadline):
+		return refuse(codeMaxTimeMSExpired, "operation exceeded time limit")
 	}
 	// A transaction that nobody ends is aborted when its time is over.
-	expiry := time.NewTimer(mongosim.TransactionLifetime)
-	defer expiry.Stop()
-	select {
-	case <-changed:
-		return nil
-	case <-timeout:
-		return refuse(codeMaxTimeMSExpired, "operation exceeded time limit")
-	case <-expiry.C:
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.model.ExpireTransactions(r.now())
-		return nil
-	case <-r.life.Done():
-		return refuse(codeInterruptedAtShutdown, "interrupted at shutdown")
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.model.ExpireTransactions(r.now())
+	return nil
 }
 
 // isAboutStream reports whether the command opens or reads a change stream, which decides the labels of its errors.

@@ -38,6 +38,12 @@ type Options struct {
 	ManualReplication bool
 	// Now is the server's clock; nil means time.Now. Only the model's data sees it: waiting uses real time.
 	Now func() time.Time
+	// Faults are what goes wrong with the clients' commands. Their times count from NewServer, by Now.
+	Faults []Fault
+	// Struck, if set, is called when a fault strikes a command, or with an empty name when its time has come. It must not call the server.
+	Struck func(fault Fault, command string)
+	// Changed, if set, is called when a command that waits may find something new. It must not call the server.
+	Changed func()
 	// Report gets the errors that end a connection, but for its regular end; nil discards them. It may be called
 	// from several goroutines at once.
 	Report func(error)
@@ -45,8 +51,11 @@ type Options struct {
 
 // Server serves the model to any number of connections. It is safe for concurrent use.
 type Server struct {
-	now    func() time.Time
-	report func(error)
+	now     func() time.Time
+	changes func()
+	struck  func(Fault, string)
+	began   time.Time
+	report  func(error)
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -65,6 +74,7 @@ type Server struct {
 	cursors    map[int64]*cursor
 	lastCursor int64
 	failPoints []*failPoint
+	faults     []*plannedFault
 	timers     []*time.Timer
 }
 
@@ -80,7 +90,7 @@ var ErrClosed = errors.New("wire: server closed")
 // NewServer returns a server without connections. Close releases it.
 func NewServer(options Options) *Server {
 	s := &Server{
-		now: options.Now, report: options.Report, replicate: !options.ManualReplication, process: bson.NewObjectID(),
+		now: options.Now, changes: options.Changed, struck: options.Struck, report: options.Report, replicate: !options.ManualReplication, process: bson.NewObjectID(),
 		open: map[net.Conn]struct{}{}, changed: make(chan struct{}), cursors: map[int64]*cursor{},
 	}
 	models := []*mongosim.Server{options.Model}
@@ -97,10 +107,17 @@ func NewServer(options Options) *Server {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	if s.struck == nil {
+		s.struck = func(Fault, string) {}
+	}
+	if s.changes == nil {
+		s.changes = func() {}
+	}
 	if s.report == nil {
 		s.report = func(error) {}
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.plan(options.Faults)
 	return s
 }
 
@@ -232,7 +249,16 @@ type connection struct {
 	id      int32
 	// streaming: the client may wait for changes of the topology.
 	streaming bool
-	appName   string // what the client called itself when it connected
+	appName   string        // what the client called itself when it connected
+	around    *Surroundings // of a link, or nil
+}
+
+// remote is the client's address.
+func (c *connection) remote() string {
+	if c.conn == nil {
+		return "simulated"
+	}
+	return c.conn.RemoteAddr().String()
 }
 
 // serve answers requests until the client closes the connection (nil), or sends what cannot be answered.
@@ -274,6 +300,7 @@ func gone(err error) bool {
 func (s *Server) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
+	s.changes()
 }
 
 // later runs a function with the lock held, unless the server is closed before.

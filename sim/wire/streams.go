@@ -53,6 +53,12 @@ func (r *request) openStream(pipeline []bson.D, size int) (bson.D, error) {
 		return nil, err
 	}
 	opened := &cursor{namespace: r.database + "." + collection, stream: stream}
+	if len(r.faults) > 0 {
+		opened.stream = &thinned{stream, r.Server}
+	}
+	if around := r.connection.around; around != nil && around.Watch != nil {
+		opened.stream = around.Watch(stream)
+	}
 	if collection == "" {
 		opened.namespace = r.database + ".$cmd.aggregate"
 	}
@@ -64,7 +70,7 @@ func (r *request) openStream(pipeline []bson.D, size int) (bson.D, error) {
 	if !ended {
 		id = r.keep(opened)
 	}
-	return r.cursorReply(id, opened.namespace, "firstBatch", batch, stream.Token()), nil
+	return r.cursorReply(id, opened.namespace, "firstBatch", batch, opened.stream.Token()), nil
 }
 
 // events takes those events from a stream that are there. An error after the first waits for the next batch.

@@ -33,12 +33,12 @@ func (r *request) statement(place int, database string, q *mongosim.Request) (ou
 		struck := r.strikeNumbered(retryable)
 		switch {
 		case struck != nil && struck.code != 0 && struck.close:
-			return errHangUp
+			return ErrHangUp
 		case struck != nil && struck.code != 0:
 			return &wholeError{struck.error()}
 		}
 		if outcome, err = r.model.Execute(caller, database, q); err == nil && struck != nil && struck.close {
-			return errHangUp
+			return ErrHangUp
 		}
 		return err
 	})
@@ -112,6 +112,7 @@ func (b *batch) run(r *request, count int, parse func(i int) (*mongosim.Request,
 		return r.err
 	}
 	for i, q := range requests {
+		r.between(i)
 		q.Collection = collection
 		outcome, repeated, err := r.statement(i, r.database, q)
 		if err == nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -16,7 +18,8 @@ import (
 var ErrStreamEnded = errors.New("the server ended the change stream")
 
 // stream is an open change stream. The driver's own is not safe for concurrent use, and its Next does not end when
-// somebody else wants to close it, hence the semaphore and the context.
+// somebody else wants to close it, hence the semaphore and the way to cancel a Next. A cancellation reaches the driver on the goroutine that
+// cancels, without another in between: in a simulation nothing may run beside anything else.
 //
 // An error is final: the driver gives a stream up when the context of a call to it ends, and so does this type.
 // Whoever wants to go on opens a new stream with the token of the last change.
@@ -24,8 +27,10 @@ type stream struct {
 	changes *mongo.ChangeStream
 	token   bson.D        // of what Next has returned
 	inUse   chan struct{} // a semaphore of one: Next and Close use the driver's stream in turn
-	closing context.Context
-	close   context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	cancel context.CancelFunc // ends the Next that is under way, if one is
 }
 
 // Watch opens a change stream with the pipeline after $changeStream, for whatever it lets through. The context bounds
@@ -50,8 +55,7 @@ func (s *Store) Watch(ctx context.Context, watch store.Watch) (store.Stream, err
 	if err != nil {
 		return nil, errors.Join(err, changes.Close(ctx))
 	}
-	closing, cancel := context.WithCancel(context.Background())
-	return &stream{changes: changes, token: token, inUse: make(chan struct{}, 1), closing: closing, close: cancel}, nil
+	return &stream{changes: changes, token: token, inUse: make(chan struct{}, 1)}, nil
 }
 
 // tokenOf is the driver's idea of where the stream is: after the last change that it gave away, or, where the server has looked
@@ -78,22 +82,17 @@ func (s *stream) Next(ctx context.Context) (store.Change, error) {
 		defer func() { <-s.inUse }()
 	case <-ctx.Done():
 		return store.Change{}, context.Cause(ctx)
-	case <-s.closing.Done():
 	}
-	if s.closing.Err() != nil {
+	waiting, cancel := context.WithCancel(withoutDeadline{ctx})
+	defer cancel()
+	if s.begin(cancel) {
 		return store.Change{}, store.ErrStreamClosed
 	}
-	// The driver gives up a little before a deadline, with an error of its own. So the deadline reaches it as a
-	// cancellation, and the caller gets the cause.
-	waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, cancel)()
-	defer context.AfterFunc(s.closing, cancel)()
 	change, err := s.next(waiting)
-	switch {
+	switch closed := s.begin(nil); {
 	case err == nil:
 		return change, nil
-	case s.closing.Err() != nil:
+	case closed:
 		return store.Change{}, store.ErrStreamClosed
 	case ctx.Err() != nil:
 		return store.Change{}, context.Cause(ctx)
@@ -101,6 +100,20 @@ func (s *stream) Next(ctx context.Context) (store.Change, error) {
 		return store.Change{}, err
 	}
 }
+
+// begin says how to end the Next that begins, or with nil that it is over. It reports whether the stream is closed.
+func (s *stream) begin(cancel context.CancelFunc) (closed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel = cancel
+	return s.closed
+}
+
+// withoutDeadline is a context that ends with another, and does not say when that will be: the driver would give up a little before,
+// with an error of its own.
+type withoutDeadline struct{ context.Context }
+
+func (withoutDeadline) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
 // next asks with one getMore after another. (The driver's blocking Next would give up for good when the client has a Timeout
 // and no change comes within it.)
@@ -139,7 +152,7 @@ func changeOf(event bson.Raw) (store.Change, error) {
 // Close ends a Next that is waiting, and then closes the stream. A Next that was waiting for the server's answer loses its
 // connection, and the server's cursor then lasts until the client's sessions end or the server tires of it.
 func (s *stream) Close(ctx context.Context) error {
-	s.close()
+	s.end()
 	select {
 	case s.inUse <- struct{}{}:
 		defer func() { <-s.inUse }()
@@ -147,8 +160,16 @@ func (s *stream) Close(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	err := s.changes.Close(ctx)
-	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+	if ctx.Err() == nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return nil // the error of the Next that was ended
 	}
 	return translate(err)
+}
+
+func (s *stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed = true; s.cancel != nil {
+		s.cancel()
+	}
 }
