@@ -305,7 +305,9 @@ func (g *Guards) changed(s *State, event *journal.Event) {
 	}
 	g.records[event.Key] = after
 	g.Claim = &Change[Claim]{&before, &after}
-	if x := g.byToken(after.Token); x != nil && after.State == "C" {
-		x.Completed = true
+	for _, x := range g.Executions {
+		if x.Token == after.Token && x.Token != "" && after.State == "C" {
+			x.Completed = true
+		}
 	}
 }

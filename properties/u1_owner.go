@@ -45,7 +45,7 @@ func (o *ownership) Observe(s *State, event *journal.Event) {
 	case step.Name == "sweep" && !lapsed:
 		s.Violate("%s sweeps the claim of %s, whose lease ends in %v", who, step.Key, before.LeaseUntil-s.Now)
 	case step.Name == "extend" || step.Name == "complete" || step.Name == "release":
-		if o := g.owners[before.Token]; o == nil || o.Process != event.Process || o.Life != s.Life(event.Process) || step.Name != "extend" && o.Task != event.Task {
+		if o := g.owners[before.Token]; o == nil || o.Process != event.Process || o.Life != s.Life(event.Process) {
 			s.Violate("%s changes the claim of %s (%s), which is not its own", who, step.Key, event.Point)
 		}
 	}
