@@ -140,6 +140,12 @@ var simplifications = []func(*scenarios.Workload) bool{
 	eachTopic(func(t *scenarios.TopicLoad) bool { return lower(&t.Do.Publish, 0) }),
 	eachTopic(func(t *scenarios.TopicLoad) bool { return lower(&t.Events, 1) }),
 	func(w *scenarios.Workload) bool { return lower(&w.Groups, 1) },
+	func(w *scenarios.Workload) bool {
+		was := w.Guard
+		w.Guard = ""
+		return was != "" && was != scenarios.Unguarded
+	},
+	func(w *scenarios.Workload) bool { return lower(&w.SweepEvery, 0) },
 	func(w *scenarios.Workload) bool { was := w.Partial; w.Partial = false; return was },
 	func(w *scenarios.Workload) bool { return lower(&w.LeaveAt, 0) },
 	func(w *scenarios.Workload) bool {

@@ -115,7 +115,13 @@ func TestACrashAnywhereRepeatsAnEffectOnlyWhereItsGuardSaysSo(t *testing.T) {
 	if len(long.effects) != 1 || long.effects[1] != long.runs {
 		t.Errorf("a long transaction: %v", long.effects)
 	}
-	for _, point := range append(slices.Clone(sim.RedisPoints), sim.PostgresPoints...) {
+	declared := append(slices.Clone(sim.RedisPoints), sim.PostgresPoints...)
+	for cell := range visited {
+		if (strings.HasPrefix(cell.Point, "redis.") || strings.HasPrefix(cell.Point, "postgres.")) && !slices.Contains(declared, cell.Point) {
+			t.Errorf("%s is a point and is not declared", cell.Point)
+		}
+	}
+	for _, point := range declared {
 		for _, position := range faults.Positions {
 			if !visited[explore.Cell{Point: point, Position: position}] {
 				t.Errorf("no crash struck %s %s", position, point)

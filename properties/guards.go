@@ -26,13 +26,20 @@ const (
 
 // applicable lists the properties of the run: of the engine, and of its guard if there is one.
 func applicable(j *journal.Journal) []Property {
-	i := slices.IndexFunc(j.Events, func(e journal.Event) bool { return e.Kind == journal.GuardOpened })
-	if i < 0 {
+	store := storeOf(j)
+	if store == "" {
 		return All
 	}
-	return append(slices.Clone(All), slices.DeleteFunc(slices.Clone(Guarded), func(p Property) bool {
-		return !slices.Contains(p.Stores, j.Events[i].Name)
-	})...)
+	return append(slices.Clone(All), slices.DeleteFunc(slices.Clone(Guarded), func(p Property) bool { return !slices.Contains(p.Stores, store) })...)
+}
+
+// storeOf is the store of the run's guards, or empty.
+func storeOf(j *journal.Journal) string {
+	i := slices.IndexFunc(j.Events, func(e journal.Event) bool { return e.Kind == journal.GuardOpened })
+	if i < 0 {
+		return ""
+	}
+	return j.Events[i].Name
 }
 
 // Everything lists the properties of deliveries, then those of guards.
@@ -106,8 +113,13 @@ func (x *Execution) of(group, topic, event string) bool {
 	return x.Group == group && x.Topic == topic && x.EventID == event
 }
 
-func newGuards() *Guards {
+// newGuards returns nil if there is no store.
+func newGuards(store string) *Guards {
+	if store == "" {
+		return nil
+	}
 	return &Guards{
+		Store:   store,
 		records: map[string]Claim{}, owners: map[string]*owner{}, asked: map[int]*asked{}, hindered: map[int]bool{},
 		pausedAt: map[int]time.Duration{}, ofHandler: map[int]*Execution{},
 	}
@@ -115,9 +127,6 @@ func newGuards() *Guards {
 
 // guard folds an event in.
 func (s *State) guard(event *journal.Event) {
-	if event.Kind == journal.GuardOpened && s.Guards == nil {
-		s.Guards = newGuards()
-	}
 	g := s.Guards
 	if g == nil {
 		return
@@ -125,7 +134,7 @@ func (s *State) guard(event *journal.Event) {
 	g.Script, g.Claim = nil, nil
 	switch event.Kind {
 	case journal.GuardOpened:
-		g.Store, g.Lease = event.Name, event.Span
+		g.Lease = event.Span
 	case journal.ExecutionStarted:
 		g.start(s, event)
 	case journal.ExecutionEnded:
@@ -296,7 +305,9 @@ func (g *Guards) changed(s *State, event *journal.Event) {
 	}
 	g.records[event.Key] = after
 	g.Claim = &Change[Claim]{&before, &after}
-	if x := g.byToken(after.Token); x != nil && after.State == "C" {
-		x.Completed = true
+	for _, x := range g.Executions {
+		if x.Token == after.Token && x.Token != "" && after.State == "C" {
+			x.Completed = true
+		}
 	}
 }

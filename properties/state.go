@@ -29,7 +29,7 @@ type State struct {
 	Subscription *Change[Subscription]
 	Delivery     *Change[Delivery]
 	Attempt      *Change[Attempt]
-	// Guards is nil as long as no handler is guarded.
+	// Guards is nil if no handler is guarded in the run.
 	Guards *Guards
 
 	// Unstored says that the event acknowledges a publication that was never stored.
@@ -173,8 +173,8 @@ type Limit struct {
 
 func newState(j *journal.Journal) *State {
 	return &State{
-		Journal: j,
-		events:  map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
+		Journal: j, Guards: newGuards(storeOf(j)),
+		events: map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
 		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{}, left: map[int]bool{}, thawed: map[int]time.Duration{},
 	}
 }

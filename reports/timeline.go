@@ -17,7 +17,7 @@ import (
 // Timeline writes what happened in the run, one line for each thing that matters: virtual time, scheduler step, process, and a
 // sentence. Polls that found nothing, renewals and the startup of engines are left out.
 func Timeline(out io.Writer, j *journal.Journal) error {
-	t := timeline{journal: j, names: map[string]string{}}
+	t := timeline{journal: j, names: map[string]string{}, asked: map[int]string{}}
 	for i := range j.Events {
 		event := &j.Events[i]
 		sentence := t.sentence(event)
@@ -40,7 +40,8 @@ type timeline struct {
 	journal *journal.Journal
 	names   map[string]string
 	events  int
-	known   []string // deliveries and attempts that were written before
+	known   []string       // deliveries and attempts that were written before
+	asked   map[int]string // by process: what a guard's store answered last
 }
 
 func (t *timeline) name(event string) string {
@@ -87,7 +88,7 @@ func (t *timeline) sentence(event *journal.Event) string {
 	case journal.ExecutionCancelled:
 		return "✂ context of the guarded execution is cancelled: " + t.name(event.Key) + ", " + event.Error
 	case journal.Applied:
-		return t.asked(event)
+		return t.news(event)
 	case journal.Wrote:
 		return t.written(event)
 	case journal.Expired:
@@ -107,8 +108,18 @@ func (t *timeline) executed(event *journal.Event) string {
 	return text
 }
 
-// asked says what a guard's store answered. Heartbeats, and sweeps that found nothing, are left out.
-func (t *timeline) asked(event *journal.Event) string {
+// news is what a guard's store answered, unless it is what it answered this process before: waiting is asking again and again.
+func (t *timeline) news(event *journal.Event) string {
+	sentence := answer(event)
+	if sentence == "" || t.asked[event.Process] == sentence {
+		return ""
+	}
+	t.asked[event.Process] = sentence
+	return sentence
+}
+
+// answer says what a guard's store answered. Heartbeats, and sweeps that found nothing, are left out.
+func answer(event *journal.Event) string {
 	switch reply, _ := document.Get(event.Document, "reply").(bson.A); {
 	case event.Error != "" && (strings.HasPrefix(event.Point, "redis.") || strings.HasPrefix(event.Point, "postgres.")):
 		return event.Point + ": " + event.Error

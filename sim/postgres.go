@@ -182,7 +182,8 @@ func (t *simulatedTx) committed(claims []pgsim.Claim) {
 	}
 }
 
-// Rollback implements pgport.Tx. Like a driver it sends nothing if the connection is gone.
+// Rollback implements pgport.Tx. Like a driver it sends nothing if the connection is gone, and a pool keeps no connection whose rollback
+// failed.
 func (t *simulatedTx) Rollback(ctx context.Context) error {
 	if t.db.life.over {
 		panic(host.Killed{})
@@ -191,6 +192,6 @@ func (t *simulatedTx) Rollback(ctx context.Context) error {
 		return nil
 	}
 	err := t.db.ask(ctx, "postgres.rollback", func() (int64, error) { return 0, t.tx.Rollback(ctx) })
-	t.drop(err)
+	t.tx.Drop()
 	return err
 }

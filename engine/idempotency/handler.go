@@ -16,12 +16,12 @@ const askAgain = time.Second
 // delivered again. The key is the consumer group, the topic and the event's ID.
 //
 // An attempt that finds another one in flight, or does not reach the store, waits and asks again, as long as its context lasts: neither is
-// the handler's failure, so no retry is spent on it. (If it were, an event whose first attempt died could run out of retries
+// the handler's failure, so no retry is spent on it. That the store cannot be reached is reported, at growing distances. (If it were, an event whose first attempt died could run out of retries
 // before the dead attempt's claim has lapsed, and never have its effect.) The engine renews the attempt's lease meanwhile.
 func Handler[T any](g *Guard, handler engine.Handler[T]) engine.Handler[T] {
 	return func(ctx context.Context, event engine.Event[T]) error {
 		key := Event{Group: event.ConsumerGroup, Topic: event.Topic, ID: event.ID}
-		for {
+		for asked := 1; ; asked++ {
 			called := false
 			_, err := ConsumerWorker(ctx, g, key, func(ctx context.Context) error {
 				called = true
@@ -31,7 +31,7 @@ func Handler[T any](g *Guard, handler engine.Handler[T]) engine.Handler[T] {
 			if called || wait == 0 || !g.pause(ctx, wait) {
 				return err
 			}
-			if errors.Is(err, ErrUnavailable) {
+			if errors.Is(err, ErrUnavailable) && asked&(asked-1) == 0 {
 				g.host.Enter(func() { g.report(fmt.Errorf("idempotency: event %s waits: %w", event.ID, err)) })
 			}
 		}

@@ -52,6 +52,11 @@ func quick() scenarios.Workload {
 	return w
 }
 
+func withoutRetries(w scenarios.Workload) scenarios.Workload {
+	w.Topics[0].Options.MaxRetries = engine.NoRetries
+	return w
+}
+
 func inAnyOrder(w scenarios.Workload) scenarios.Workload {
 	w.Topics[0].Options = unordered
 	return w
@@ -114,6 +119,14 @@ var ofGuards = []Mutant{
 		Workload: inRedis(scenarios.Work{}), Faults: strike(faults.Crash, faults.After, "redis.claim", 5*time.Second), Hole: holes.LeaseOfADay,
 	},
 	{
+		Name: "lease-and-a-half", What: "claims last longer than the guard believes", Caught: "U4",
+		Workload: inRedis(scenarios.Work{}), Faults: strike(faults.Crash, faults.After, "redis.claim", 5*time.Second), Hole: holes.LeaseAndAHalf,
+	},
+	{
+		Name: "heartbeat-releases-failure", What: "the same, where nobody else comes and the handler fails", Caught: "U5",
+		Workload: withoutRetries(inRedis(scenarios.Work{Time: 24 * time.Second, FailFirst: 1})), Hole: holes.HeartbeatReleases,
+	},
+	{
 		Name: "heartbeat-releases", What: "a claim is given back while its handler runs", Caught: "U5",
 		Workload: inRedis(scenarios.Work{Time: 12 * time.Second}), Hole: holes.HeartbeatReleases,
 	},
@@ -129,6 +142,11 @@ var ofGuards = []Mutant{
 		Name: "no-heartbeat", What: "leases are not renewed", Caught: "C-I",
 		Workload: inAnyOrder(inRedis(scenarios.Work{Time: 100 * time.Second, Stubborn: true})), Hole: holes.NoHeartbeat,
 		Faults: strike(faults.Refuse, faults.Before, string(engine.PointAttemptHeartbeat), time.Minute),
+	},
+	{
+		Name: "no-heartbeat-failure", What: "the same, where the execution that was overtaken fails", Caught: "C-I",
+		Workload: inAnyOrder(inRedis(scenarios.Work{Time: 200 * time.Second, Stubborn: true, FailFirst: 1})), Hole: holes.NoHeartbeat,
+		Faults: strike(faults.Refuse, faults.Before, string(engine.PointAttemptHeartbeat), 25*time.Second),
 	},
 	{
 		Name: "store-nothing", What: "COMPLETE is answered and not applied", Caught: "C-II",
@@ -151,6 +169,10 @@ var ofGuards = []Mutant{
 		Workload: inRedis(scenarios.Work{}), Faults: strike(faults.Crash, faults.After, sim.PointHandlerEnd, 5*time.Second), Hole: holes.ResultsIgnored,
 	},
 	{
+		Name: "called-twice", What: "a handler is called again under its claim although it succeeded", Caught: "C-III",
+		Workload: inRedis(scenarios.Work{}), Handler: twice,
+	},
+	{
 		Name: "claim-commits-alone", What: "the claim of an event commits before the effect", Caught: "D1",
 		Workload: inPostgres, Faults: strike(faults.Crash, faults.Before, sim.PointEffect, 5*time.Second),
 		Postgres: instead(pgport.Claim, alone),
@@ -169,6 +191,16 @@ var ofGuards = []Mutant{
 		Name: "claim-unread-alone", What: "the same, where the claim commits alone", Caught: "D2",
 		Workload: scenarios.Workload{Replicas: 2, Guard: scenarios.PostgresClaimAlone}, Faults: strike(faults.Crash, faults.After, sim.PointEffect, 5*time.Second),
 		Postgres: instead(pgport.Claim, unread),
+	},
+	{
+		Name: "swept-at-once", What: "claims of events are forgotten before the last redelivery", Caught: "D2",
+		Workload: scenarios.Workload{Replicas: 2, Guard: scenarios.PostgresClaimAlone}, Faults: strike(faults.Crash, faults.After, sim.PointEffect, 5*time.Second),
+		Postgres: instead(pgport.Claim, func(ctx context.Context, _ pgport.DB, tx pgport.Tx, s *pgport.Statement, args []any) (int64, error) {
+			if _, err := tx.Exec(ctx, pgport.Sweep, int64(0), int64(1000)); err != nil {
+				return 0, err
+			}
+			return tx.Exec(ctx, s, args...)
+		}),
 	},
 	{
 		Name: "held-is-duplicate", What: "an event that another transaction holds is taken for a duplicate", Caught: "D1",
@@ -198,6 +230,17 @@ func ask(ctx context.Context, g *idempotency.Guard, event engine.Event[scenarios
 func impatient(g *idempotency.Guard, handler engine.Handler[scenarios.Order]) engine.Handler[scenarios.Order] {
 	return func(ctx context.Context, event engine.Event[scenarios.Order]) error {
 		return ask(ctx, g, event, handler)
+	}
+}
+
+func twice(g *idempotency.Guard, handler engine.Handler[scenarios.Order]) engine.Handler[scenarios.Order] {
+	return func(ctx context.Context, event engine.Event[scenarios.Order]) error {
+		return ask(ctx, g, event, func(ctx context.Context, event engine.Event[scenarios.Order]) error {
+			if err := handler(ctx, event); err != nil {
+				return err
+			}
+			return handler(ctx, event)
+		})
 	}
 }
 

@@ -12,9 +12,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// implied are properties of guards that say what comes of the others: no bug was found yet that breaks one of them and none of those.
-var implied = []string{"U4", "U5", "D2", "C-I", "C-III"}
-
 func TestEveryMutantIsKilledByItsPropertyWithAtMostTwoFaults(t *testing.T) {
 	kills := make([]*Kill, len(All))
 	t.Run("each", func(t *testing.T) {
@@ -32,8 +29,8 @@ func TestEveryMutantIsKilledByItsPropertyWithAtMostTwoFaults(t *testing.T) {
 		}
 	}
 	for _, property := range properties.Everything() {
-		if alone[property.ID] == slices.Contains(implied, property.ID) {
-			t.Errorf("a mutant that %s %s finds alone: %v", property.ID, property.Name, alone[property.ID])
+		if !alone[property.ID] {
+			t.Errorf("no mutant is found by %s %s alone", property.ID, property.Name)
 		}
 	}
 }

@@ -79,7 +79,7 @@ type Options struct {
 	Retention time.Duration
 	// RefuseOlder makes Consume refuse events whose Time is older than Retention, with ErrTooOld.
 	RefuseOlder bool
-	// OnError gets every error of the sweeper, and every error for which a Handler waits. It must not block.
+	// OnError gets every error of the sweeper, and errors for which a Handler waits. It must not block.
 	OnError func(error)
 	// Host is the machine. Default host.New.
 	Host host.Host

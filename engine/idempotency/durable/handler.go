@@ -21,11 +21,11 @@ func EventOf[T any](event engine.Event[T]) Event {
 // effect happens exactly once for each event of the consumer group that the engine delivers at least once.
 //
 // An attempt that finds another one's transaction open, or cannot reach PostgreSQL to claim, waits, asks again every LockTimeout, and holds
-// no connection meanwhile: no retry is spent on what is not the handler's failure. Once the handler was called, its attempt ends with whatever
+// no connection meanwhile: no retry is spent on what is not the handler's failure. That it waits is reported, at growing distances. Once the handler was called, its attempt ends with whatever
 // Consume says.
 func Handler[T any](c *Consumer, handler func(ctx context.Context, tx pgport.Tx, event engine.Event[T]) error) engine.Handler[T] {
 	return func(ctx context.Context, event engine.Event[T]) error {
-		for {
+		for asked := 1; ; asked++ {
 			called := false
 			_, err := c.Consume(ctx, EventOf(event), func(ctx context.Context, tx pgport.Tx) error {
 				called = true
@@ -34,7 +34,9 @@ func Handler[T any](c *Consumer, handler func(ctx context.Context, tx pgport.Tx,
 			if called || !worthWaiting(err) || !c.pause(ctx) {
 				return err
 			}
-			c.options.OnError(fmt.Errorf("durable: event %s waits: %w", event.ID, err))
+			if asked&(asked-1) == 0 {
+				c.options.OnError(fmt.Errorf("durable: event %s waits: %w", event.ID, err))
+			}
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestAnAttemptThatCannotReachPostgresWaitsUntilItsHandlerWasCalled(t *testin
 			lost[point]--
 			return pgsim.LoseReply
 		}
-		if err := counting(c, &calls)(t.Context(), delivered); !errors.Is(err, pgport.ErrUnknownOutcome) || calls != 1 || reported != 3 {
+		if err := counting(c, &calls)(t.Context(), delivered); !errors.Is(err, pgport.ErrUnknownOutcome) || calls != 1 || reported != 2 {
 			t.Errorf("%d calls, %v, %d reports", calls, err, reported)
 		}
 		if err := counting(c, &calls)(t.Context(), delivered); err != nil || calls != 1 || server.Effects(delivered.ID) != 1 {

@@ -22,6 +22,7 @@ const (
 	SweepIgnoresState Hole = "sweep-ignores-state" // hole 2: a result is swept
 	NoHeartbeat       Hole = "no-heartbeat"        // hole 1: staleness by age
 	LeaseOfADay       Hole = "lease-of-a-day"      // the wedge that R4 forbids
+	LeaseAndAHalf     Hole = "lease-and-a-half"    // a smaller one
 	TakeoverAtOnce    Hole = "takeover-at-once"    // the lease is not looked at
 	ReleaseOnSuccess  Hole = "release-on-success"  // the result is thrown away
 	StoreNothing      Hole = "store-nothing"       // COMPLETE is answered and not applied
@@ -56,6 +57,8 @@ func (h Hole) Run(server *redissim.Server, now time.Time, lease time.Duration, c
 		return redisport.Reply{"held"}, nil
 	case h == LeaseOfADay && call.Script == redisport.Claim:
 		argument(1, redisport.Milliseconds(24*time.Hour))
+	case h == LeaseAndAHalf && call.Script == redisport.Claim:
+		argument(1, redisport.Milliseconds(lease+lease/2))
 	case h == TakeoverAtOnce && call.Script == redisport.Claim:
 		now = now.Add(2 * lease)
 	case h == ReleaseOnSuccess && call.Script == redisport.Complete, h == HeartbeatReleases && call.Script == redisport.Extend:
