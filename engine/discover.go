@@ -176,6 +176,7 @@ func (e *Engine) leaseDiscovery(ctx context.Context, topic *topicState) (*discov
 		return nil, nil
 	}
 	stored := decodeSubscription(reply.Document)
+	topic.learn(stored.policy)
 	e.clock = stored.discoveryLockedUntil.Time().Add(-e.options.LockTimeout - e.host.Monotonic())
 	return &discoveryLease{
 		token:    token,

@@ -66,12 +66,14 @@ type subscriptionDocument struct {
 
 // policy is what the replicas of a group must agree on. It is stored with the subscription.
 type policy struct {
+	version     int64
 	ordered     bool
 	offsetReset string
 	delivery    string
 	maxRetries  int64
 	retryDelay  int64   // milliseconds
 	multiplier  float64 // of retryDelay, for each further attempt
+	retention   int64   // of history, in milliseconds; keptForever; zero where a Pulse replica stored the subscription, which does not say
 }
 
 // cursor is a position in a topic: the last event that was materialized. Equal sequences are told apart by event id.
@@ -103,6 +105,10 @@ func decodeSubscription(document bson.D) (s subscriptionDocument) {
 			s.policy.offsetReset, _ = field.Value.(string)
 		case "delivery":
 			s.policy.delivery, _ = field.Value.(string)
+		case "configVersion":
+			s.policy.version = integer(field.Value)
+		case "historyRetentionMs":
+			s.policy.retention = integer(field.Value)
 		case "maxRetries":
 			s.policy.maxRetries = integer(field.Value)
 		case "retryDelayMs":

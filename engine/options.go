@@ -191,8 +191,13 @@ const NoRetries = -1
 const NoDelay time.Duration = -1
 
 // SubscribeOptions configures a subscription. All replicas of a consumer group must agree on everything but
-// MaxConcurrency. The zero value of each field is the default that its comment names.
+// MaxConcurrency, and on Options.HistoryRetention; see Version. The zero value of each field is the default that its comment names.
 type SubscribeOptions struct {
+	// Version counts the changes of what the replicas must agree on. Replicas with the same version and other options are refused. A higher version replaces
+	// what is stored, in one write; a replica with a lower one, such as one that is still to be deployed anew, takes what is stored
+	// instead of its own. Running replicas follow when they discover the next events. Unordered and Delivery cannot change: attempts that run
+	// under the old rule cannot be called back, so that takes another consumer group. Default 0, at most 1,000,000,000.
+	Version int
 	// Unordered lets events of the topic run beside each other. By default they run one at a time, in the order in which
 	// the database received them, and an event that waits for its retry holds up the topic.
 	Unordered bool
@@ -227,6 +232,9 @@ func (o SubscribeOptions) withDefaults(workers int) (SubscribeOptions, error) {
 	case AtLeastOnce, AtMostOnce:
 	default:
 		return o, &ConfigurationError{"SubscribeOptions.Delivery", o.Delivery, `"at-least-once" or "at-most-once"`}
+	}
+	if o.Version < 0 || o.Version > 1_000_000_000 {
+		return o, &ConfigurationError{"SubscribeOptions.Version", o.Version, "0 to 1000000000"}
 	}
 	if err := o.retryDefaults(); err != nil {
 		return o, err
@@ -280,13 +288,28 @@ func (o *SubscribeOptions) retryDefaults() error {
 	return nil
 }
 
-func (o SubscribeOptions) policy() policy {
-	return policy{
+// keptForever is how a policy says KeepForever.
+const keptForever = -1
+
+func (o SubscribeOptions) policy(retention time.Duration) policy {
+	p := policy{
+		version:     int64(o.Version),
 		ordered:     !o.Unordered,
 		offsetReset: string(o.OffsetReset),
 		delivery:    string(o.Delivery),
 		maxRetries:  int64(o.MaxRetries),
 		retryDelay:  o.RetryDelay.Milliseconds(),
 		multiplier:  o.RetryMultiplier,
+		retention:   max(1, retention.Milliseconds()),
 	}
+	if retention == KeepForever {
+		p.retention = keptForever
+	}
+	return p
+}
+
+// adopt takes the stored policy over into the options.
+func (o *SubscribeOptions) adopt(p policy) {
+	o.Version, o.OffsetReset, o.MaxRetries = int(p.version), OffsetReset(p.offsetReset), int(p.maxRetries)
+	o.RetryDelay, o.RetryMultiplier = time.Duration(p.retryDelay)*time.Millisecond, p.multiplier
 }

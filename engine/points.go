@@ -16,9 +16,10 @@ const (
 
 	PointPublish store.Point = "event.publish"
 
-	PointSubscriptionFind   store.Point = "subscription.find"
-	PointSubscriptionLatest store.Point = "subscription.latest"
-	PointSubscriptionCreate store.Point = "subscription.create"
+	PointSubscriptionFind    store.Point = "subscription.find"
+	PointSubscriptionLatest  store.Point = "subscription.latest"
+	PointSubscriptionCreate  store.Point = "subscription.create"
+	PointSubscriptionReplace store.Point = "subscription.replace"
 
 	PointDiscoveryScan    store.Point = "discovery.scan"
 	PointDiscoveryLate    store.Point = "discovery.late"
@@ -93,6 +94,7 @@ var steps = []Step{
 	{Point: PointSubscriptionFind},
 	{Point: PointSubscriptionLatest},
 	{PointSubscriptionCreate, true, "a subscription without a consumer; the next Subscribe adopts it"},
+	{PointSubscriptionReplace, true, "a newer policy without a consumer of its own; the others follow it"},
 
 	{Point: PointDiscoveryScan},
 	{Point: PointDiscoveryLate},

@@ -16,10 +16,16 @@ import (
 // A delivery is what keeps its event from being discovered again, so it gets its date only when the group's cursor has passed
 // the event (W5). Who moves the cursor looks for what has waited for that. It reports whether it has dated some and there may be more.
 func (e *Engine) repairUndated(ctx context.Context) (more bool, err error) {
-	if e.options.HistoryRetention == KeepForever {
+	forgetful := bson.A{}
+	for _, topic := range e.topics {
+		if topic.subscribed && !e.keepsForever(topic) {
+			forgetful = append(forgetful, topic.name)
+		}
+	}
+	if len(forgetful) == 0 {
 		return false, nil
 	}
-	deliveries, err := e.scanUndated(ctx)
+	deliveries, err := e.scanUndated(ctx, forgetful)
 	if err != nil {
 		e.undated = true
 		return false, err
@@ -51,13 +57,13 @@ func (e *Engine) mayForget(delivery deliveryDocument) bool {
 	return passed || e.defects.Has(defect.DateEarly)
 }
 
-func (e *Engine) scanUndated(ctx context.Context) ([]deliveryDocument, error) {
+func (e *Engine) scanUndated(ctx context.Context, topics bson.A) ([]deliveryDocument, error) {
 	reply, err := e.run(ctx, store.Command{
 		Point: PointReconcileUndated, Kind: store.Find, Collection: e.collections.deliveries,
 		Filter: bson.D{
 			is("expiresAt", absent),
 			is("consumerGroup", e.options.ConsumerGroup),
-			is("topic", bson.D{is("$in", e.topicNames())}),
+			is("topic", bson.D{is("$in", topics)}),
 			is("status", bson.D{is("$in", bson.A{statusSuccess, statusError})}),
 			is("_id", bson.D{is("$gt", e.undatedFrom)}),
 		},
@@ -77,7 +83,7 @@ func (e *Engine) scanUndated(ctx context.Context) ([]deliveryDocument, error) {
 
 func (e *Engine) dateAttempts(ctx context.Context, deliveries []deliveryDocument) error {
 	return e.date(ctx, PointRetentionAttempts, e.collections.history, deliveries, func(delivery deliveryDocument) store.Statement {
-		return e.expireAttempts(delivery.id, delivery.ended())
+		return e.expireAttempts(delivery.id, e.expiry(e.topicState(delivery.topic), delivery.ended()))
 	})
 }
 
@@ -85,7 +91,7 @@ func (e *Engine) dateDeliveries(ctx context.Context, deliveries []deliveryDocume
 	return e.date(ctx, PointRetentionDelivery, e.collections.deliveries, deliveries, func(delivery deliveryDocument) store.Statement {
 		return store.Statement{
 			Filter: bson.D{is("_id", delivery.id), is("status", delivery.status), is("expiresAt", absent)},
-			Update: bson.D{is("$set", bson.D{is("expiresAt", after(delivery.ended(), e.options.HistoryRetention))})},
+			Update: bson.D{is("$set", bson.D{is("expiresAt", e.expiry(e.topicState(delivery.topic), delivery.ended()))})},
 		}
 	})
 }
@@ -100,22 +106,23 @@ func (e *Engine) date(ctx context.Context, point store.Point, collection string,
 }
 
 // expireAttempts dates the attempts of an ended delivery that have ended; one that is left over is dated when it is ended (W23).
-func (e *Engine) expireAttempts(deliveryID string, ended bson.DateTime) store.Statement {
+func (e *Engine) expireAttempts(deliveryID string, expires bson.DateTime) store.Statement {
 	return store.Statement{
 		Filter: bson.D{is("deliveryId", deliveryID), is("status", bson.D{is("$in", bson.A{statusSuccess, statusError})})},
-		Update: bson.D{is("$set", bson.D{is("expiresAt", after(ended, e.options.HistoryRetention))})},
+		Update: bson.D{is("$set", bson.D{is("expiresAt", expires)})},
 		Multi:  true,
 	}
 }
 
 // expireLeftover dates an attempt whose delivery has ended or is gone.
 func (e *Engine) expireLeftover(ctx context.Context, attempt attemptDocument) error {
-	if e.options.HistoryRetention == KeepForever {
+	topic := e.topicState(attempt.topic)
+	if e.keepsForever(topic) {
 		return nil
 	}
 	_, err := e.run(ctx, store.Command{
 		Point: PointRetentionAttempts, Kind: store.Update, Collection: e.collections.history,
-		Statements: []store.Statement{e.expireAttempts(attempt.deliveryID, attempt.endedAt)},
+		Statements: []store.Statement{e.expireAttempts(attempt.deliveryID, e.expiry(topic, attempt.endedAt))},
 	})
 	return err
 }

@@ -44,17 +44,11 @@ func (e *Engine) subscribe(ctx context.Context, name string, options SubscribeOp
 	topic.subscribing = true // taken before the first call gives the turn away
 	defer func() { topic.subscribing = false }()
 
-	stored, err := e.ensureSubscription(ctx, name, options.policy())
+	stored, err := e.agree(ctx, name, options.policy(e.options.HistoryRetention))
 	if err != nil {
 		return nil, err
 	}
-	if stored.policy != options.policy() {
-		return nil, &ConfigurationError{
-			Field:   "SubscribeOptions for topic " + name,
-			Value:   options.policy().String(),
-			Allowed: "what consumer group " + e.options.ConsumerGroup + " has stored: " + stored.policy.String(),
-		}
-	}
+	options.adopt(stored.policy)
 	topic.subscription, topic.cursor = stored, stored.cursor
 	topic.options, topic.deliver, topic.subscribed = options, deliver, true
 	e.nextPass = e.host.Monotonic() // look at once for what crashes left behind
@@ -154,12 +148,9 @@ func (e *Engine) subscriptionFields(topic string, wanted policy) bson.D {
 		is("maxRetries", wanted.maxRetries),
 		is("retryDelayMs", wanted.retryDelay),
 		is("retryBackoffMultiplier", wanted.multiplier),
+		is("historyRetentionMs", wanted.retention),
+		is("configVersion", wanted.version),
 		is("createdAt", now),
 		is("updatedAt", now),
 	}
-}
-
-func (p policy) String() string {
-	return fmt.Sprintf("ordered: %v, offsetReset: %s, delivery: %s, maxRetries: %d, retryDelayMs: %d, retryBackoffMultiplier: %v",
-		p.ordered, p.offsetReset, p.delivery, p.maxRetries, p.retryDelay, p.multiplier)
 }

@@ -60,6 +60,7 @@ func Bases() []Base {
 		{Name: "two groups", Workload: scenarios.Workload{Groups: 2, Replicas: 1}},
 		{Name: "two topics apart", Workload: scenarios.Workload{Replicas: 2, Partial: true, Topics: []scenarios.TopicLoad{{Name: "a"}, {Name: "b", Options: unordered}}}},
 		{Name: "comes back", Workload: scenarios.Workload{Replicas: 1, LeaveAt: time.Second, PublishAt: 2 * time.Second}},
+		{Name: "upgrade", Workload: scenarios.Workload{Replicas: 2, Upgrade: true}},
 		{Name: "audit", Workload: scenarios.Workload{Replicas: 2, Audit: true}},
 		{Name: "leftover", Workload: forgotten, Plan: lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
 		{Name: "late discoverer", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.Stall, faults.Before, engine.PointDeliveryCreate, 40*time.Second)},

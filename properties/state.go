@@ -375,14 +375,14 @@ func (s *State) wroteSubscription(event *journal.Event) {
 			ID: event.Key, Group: document.Text(event.Document, "consumerGroup"), Topic: document.Text(event.Document, "topic"),
 			Ordered:    document.Get(event.Document, "ordered") == true,
 			AtMostOnce: document.Text(event.Document, "delivery") == "at-most-once",
-			MaxRetries: integer(event.Document, "maxRetries"),
-			RetryDelay: time.Duration(integer(event.Document, "retryDelayMs")) * time.Millisecond,
 		}
-		s.Subscription.After.Multiplier, _ = document.Get(event.Document, "retryBackoffMultiplier").(float64)
 		s.Subscription.After.Begin, _ = document.Get(event.Document, "cursorSequence").(bson.Timestamp)
 		s.Subscriptions = append(s.Subscriptions, s.Subscription.After)
 	}
 	now := s.Subscription.After
+	now.MaxRetries = integer(event.Document, "maxRetries")
+	now.RetryDelay = time.Duration(integer(event.Document, "retryDelayMs")) * time.Millisecond
+	now.Multiplier, _ = document.Get(event.Document, "retryBackoffMultiplier").(float64)
 	now.Cursor.Sequence, _ = document.Get(event.Document, "cursorSequence").(bson.Timestamp)
 	now.Cursor.EventID = document.Text(event.Document, "cursorSequenceEventId")
 	now.Order = Lease{document.Text(event.Document, "orderedLockToken"), s.virtual(document.Get(event.Document, "orderedLockedUntil"))}

@@ -58,6 +58,8 @@ type Workload struct {
 	RollAt time.Duration
 	// LeaveAt is when worker-1 unsubscribes from everything, to subscribe again a lock timeout later. Default: never.
 	LeaveAt time.Duration
+	// Upgrade makes the last replica of each group come with a newer policy, which allows one more retry.
+	Upgrade bool
 	// Audit makes every replica read the history once after it has subscribed.
 	Audit bool
 	// StayFor is how long the processes go on after everything is delivered. Default 0.
@@ -193,6 +195,9 @@ func (r replica) topics() (topics []TopicLoad) {
 	for i, topic := range r.Topics {
 		if r.Partial && r.Replicas > 1 && len(r.Topics) > 1 && i == r.number%len(r.Topics) {
 			continue
+		}
+		if r.Upgrade && r.number == r.Replicas-1 {
+			topic.Options.Version, topic.Options.MaxRetries = 1, topic.Options.MaxRetries+1
 		}
 		if r.group > 0 {
 			topic.Do.Publish = 0
