@@ -28,12 +28,11 @@ type execution struct {
 	order    *orderLease  // the topic's ordering lease; nil for unordered topics
 	deadline deadlineTime // until when this process may act on both
 
-	refused   bool // claimed, but not to be run
-	lost      bool // the database said that the lease is somebody else's
-	cancelled bool // the handler was told that the lease is lost
-	finished  bool // no more heartbeats
-	outcome   *outcome
-	signal    host.Signal
+	refused  bool // claimed, but not to be run
+	lost     bool // the database said that the lease is somebody else's
+	finished bool // no more heartbeats
+	outcome  *outcome
+	signal   host.Signal
 }
 
 // run executes the attempt and writes what came of it. Crash windows 14 to 27.
@@ -88,7 +87,6 @@ func (x *execution) handle(event eventDocument) error {
 	for x.outcome == nil {
 		left := x.deadline - e.host.Monotonic()
 		if x.lost || left <= 0 {
-			x.cancelled = true
 			cancel(ErrLeaseLost)
 			x.signal.Wait(context.Background(), -1)
 			continue
@@ -111,7 +109,7 @@ func (x *execution) record(outcome outcome) error {
 		return x.leaseLost("the handler's outcome is dropped")
 	case outcome.failure == nil:
 		return x.succeed()
-	case x.cancelled && !x.engine.defects.Has(defect.BlameHandler):
+	case outcome.stopped && !x.engine.defects.Has(defect.BlameHandler):
 		return x.fail(failure{code: CodeWorkerLost, name: "LeaseLost", message: "the lease was not renewed in time, and the handler was stopped"})
 	default:
 		return x.fail(*outcome.failure)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -16,6 +17,7 @@ import (
 type outcome struct {
 	started bool
 	failure *failure // nil for success
+	stopped bool     // when it returned it had been told that the lease is lost
 }
 
 // failure is the error record of an attempt.
@@ -63,8 +65,10 @@ func (x *execution) call(ctx context.Context, deliver deliverFunc, event eventDo
 	if over := x.lost || e.host.Monotonic() >= x.deadline; over && !e.defects.Has(defect.StartUnchecked) {
 		return
 	}
-	result = outcome{true, &failure{code: CodeHandlerError, name: "Goexit", message: "the handler ended its goroutine"}}
+	result = outcome{started: true, failure: &failure{code: CodeHandlerError, name: "Goexit", message: "the handler ended its goroutine"}}
 	e.host.GiveWay(func() {
+		// Until this task has its turn again the worker may cancel what has returned already.
+		defer func() { result.stopped = errors.Is(context.Cause(ctx), ErrLeaseLost) }()
 		result.failure = guard(func() error { return deliver(ctx, event, x.attempt) }, result.failure)
 	})
 }

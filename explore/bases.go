@@ -15,10 +15,17 @@ type Base struct {
 	Name     string
 	Workload scenarios.Workload
 	Plan     faults.Plan
+	// Other, if set, is run instead of the workload.
+	Other Subject
 }
 
-// Subject returns what runs the base's workload.
-func (b Base) Subject(bug scenarios.Bug) Subject { return Load{b.Workload, bug} }
+// Subject returns what runs the base.
+func (b Base) Subject(bug scenarios.Bug) Subject {
+	if b.Other != nil {
+		return b.Other
+	}
+	return Load{b.Workload, bug}
+}
 
 // Bases are for two workers and one event, or two where one would not lead to a point.
 func Bases() []Base {
@@ -32,33 +39,33 @@ func Bases() []Base {
 		}}}
 	}
 	return []Base{
-		{"ordered", load(scenarios.TopicLoad{}), faults.Plan{}},
-		{"unordered", load(scenarios.TopicLoad{Options: unordered}), faults.Plan{}},
-		{"at most once", load(scenarios.TopicLoad{Options: engine.SubscribeOptions{Delivery: engine.AtMostOnce}}), faults.Plan{}},
-		{"latest", latest(load(scenarios.TopicLoad{})), faults.Plan{}},
-		{"fails once", load(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}), faults.Plan{}},
-		{"fails always", load(scenarios.TopicLoad{Options: engine.SubscribeOptions{MaxRetries: 1}, Do: scenarios.Work{FailFirst: 9}}), faults.Plan{}},
-		{"long handler", load(scenarios.TopicLoad{Do: scenarios.Work{Time: 25 * time.Second}}), faults.Plan{}},
-		{"lost worker", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, sim.PointHandlerStart, 5*time.Second)},
-		{"lost worker, unordered", load(scenarios.TopicLoad{Options: unordered}), lost(faults.Crash, faults.After, sim.PointHandlerStart, 5*time.Second)},
-		{"torn materialization", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointDeliveryCreate, 5*time.Second)},
-		{"torn success", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointAttemptSucceed, 5*time.Second)},
-		{"torn error", load(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}), lost(faults.Crash, faults.After, engine.PointAttemptFail, 5*time.Second)},
-		{"torn retention", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointDeliverySucceed, 5*time.Second)},
-		{"torn discovery", load(scenarios.TopicLoad{}), lost(faults.Crash, faults.After, engine.PointAttemptCreate, 5*time.Second)},
-		{"rediscovery", scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 2}}}, rediscovery},
-		{"visible late", scenarios.Workload{Replicas: 2, Publishers: 2}, faults.Plan{Faults: []faults.Fault{{
+		{Name: "ordered", Workload: load(scenarios.TopicLoad{})},
+		{Name: "unordered", Workload: load(scenarios.TopicLoad{Options: unordered})},
+		{Name: "at most once", Workload: load(scenarios.TopicLoad{Options: engine.SubscribeOptions{Delivery: engine.AtMostOnce}})},
+		{Name: "latest", Workload: latest(load(scenarios.TopicLoad{}))},
+		{Name: "fails once", Workload: load(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}})},
+		{Name: "fails always", Workload: load(scenarios.TopicLoad{Options: engine.SubscribeOptions{MaxRetries: 1}, Do: scenarios.Work{FailFirst: 9}})},
+		{Name: "long handler", Workload: load(scenarios.TopicLoad{Do: scenarios.Work{Time: 25 * time.Second}})},
+		{Name: "lost worker", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.Crash, faults.After, sim.PointHandlerStart, 5*time.Second)},
+		{Name: "lost worker, unordered", Workload: load(scenarios.TopicLoad{Options: unordered}), Plan: lost(faults.Crash, faults.After, sim.PointHandlerStart, 5*time.Second)},
+		{Name: "torn materialization", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.Crash, faults.After, engine.PointDeliveryCreate, 5*time.Second)},
+		{Name: "torn success", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.Crash, faults.After, engine.PointAttemptSucceed, 5*time.Second)},
+		{Name: "torn error", Workload: load(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1}}), Plan: lost(faults.Crash, faults.After, engine.PointAttemptFail, 5*time.Second)},
+		{Name: "torn retention", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.Crash, faults.After, engine.PointDeliverySucceed, 5*time.Second)},
+		{Name: "torn discovery", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.Crash, faults.After, engine.PointAttemptCreate, 5*time.Second)},
+		{Name: "rediscovery", Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, Topics: []scenarios.TopicLoad{{Events: 2}}}, Plan: rediscovery},
+		{Name: "visible late", Workload: scenarios.Workload{Replicas: 2, Publishers: 2}, Plan: faults.Plan{Faults: []faults.Fault{{
 			Kind: faults.Gap, Process: "publisher", Point: string(engine.PointPublish), Occurrence: 1, Position: faults.Before, Span: 2 * time.Second,
 		}}}},
-		{"two groups", scenarios.Workload{Groups: 2, Replicas: 1}, faults.Plan{}},
-		{"two topics apart", scenarios.Workload{Replicas: 2, Partial: true, Topics: []scenarios.TopicLoad{{Name: "a"}, {Name: "b", Options: unordered}}}, faults.Plan{}},
-		{"comes back", scenarios.Workload{Replicas: 1, LeaveAt: time.Second, PublishAt: 2 * time.Second}, faults.Plan{}},
-		{"audit", scenarios.Workload{Replicas: 2, Audit: true}, faults.Plan{}},
-		{"leftover", forgotten, lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
-		{"late discoverer", load(scenarios.TopicLoad{}), lost(faults.Stall, faults.Before, engine.PointDeliveryCreate, 40*time.Second)},
-		{"lost acknowledgement", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointAttemptSucceed, 0)},
-		{"lost claim", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointOrderClaim, 0)},
-		{"lost discovery", load(scenarios.TopicLoad{}), lost(faults.LoseReply, faults.Unanswered, engine.PointDiscoveryLease, 0)},
+		{Name: "two groups", Workload: scenarios.Workload{Groups: 2, Replicas: 1}},
+		{Name: "two topics apart", Workload: scenarios.Workload{Replicas: 2, Partial: true, Topics: []scenarios.TopicLoad{{Name: "a"}, {Name: "b", Options: unordered}}}},
+		{Name: "comes back", Workload: scenarios.Workload{Replicas: 1, LeaveAt: time.Second, PublishAt: 2 * time.Second}},
+		{Name: "audit", Workload: scenarios.Workload{Replicas: 2, Audit: true}},
+		{Name: "leftover", Workload: forgotten, Plan: lost(faults.Stall, faults.Before, engine.PointReconcileAttempts, 2*time.Minute)},
+		{Name: "late discoverer", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.Stall, faults.Before, engine.PointDeliveryCreate, 40*time.Second)},
+		{Name: "lost acknowledgement", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.LoseReply, faults.Unanswered, engine.PointAttemptSucceed, 0)},
+		{Name: "lost claim", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.LoseReply, faults.Unanswered, engine.PointOrderClaim, 0)},
+		{Name: "lost discovery", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.LoseReply, faults.Unanswered, engine.PointDiscoveryLease, 0)},
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/properties"
-	"github.com/fencepost-sim/fencepost/scenarios"
 	"github.com/fencepost-sim/fencepost/sim"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
@@ -62,13 +61,14 @@ func place(kind faults.Kind, point string, position faults.Position) string {
 
 // Declared lists every place at which the catalogue and the protocol say that a fault can strike.
 func Declared() (places []string) {
+	everywhere := Terrain{Points: slices.Concat(protocolPoints(), sim.RedisPoints, sim.PostgresPoints)}
 	for _, entry := range faults.Catalogue {
 		switch {
 		case entry.Breaks != "":
 		case entry.Stream:
 			places = append(places, place(entry.Kind, "", ""))
 		default:
-			for _, point := range slices.Concat(pointsFor(entry.Kind, scenarios.Unguarded), sim.RedisPoints, sim.PostgresPoints) {
+			for _, point := range everywhere.pointsFor(entry.Kind) {
 				for _, position := range positionsAt(point) {
 					if slices.Contains(entry.Positions, position) && canStrike(entry.Kind, point) {
 						places = append(places, place(entry.Kind, point, position))

@@ -10,6 +10,7 @@ import (
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/scenarios"
 	"github.com/fencepost-sim/fencepost/sim"
+	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
 // Source is where drawing gets its numbers from: a seed, or a test library that shrinks what it drew.
@@ -109,11 +110,55 @@ func drawTopic(s Source, name string, lock time.Duration) scenarios.TopicLoad {
 
 // DrawPlan draws up to four faults for the load, and a schedule.
 func DrawPlan(s Source, w scenarios.Workload, swarm Swarm) faults.Plan {
+	return DrawPlanIn(s, terrainOf(w), swarm)
+}
+
+// DrawPlanIn draws up to four faults, and a schedule.
+func DrawPlanIn(s Source, t Terrain, swarm Swarm) faults.Plan {
 	plan := faults.Plan{Schedule: oneOf(s, "schedule", faults.Listed, faults.Seeded, faults.Slow)}
 	for range between(s, 0, 4, "faults") {
-		plan.Faults = append(plan.Faults, drawFault(s, w, swarm))
+		plan.Faults = append(plan.Faults, drawFault(s, t, swarm))
 	}
 	return plan
+}
+
+// Terrain is where faults can strike in a run, and how long its timeouts are.
+type Terrain struct {
+	Processes  []string
+	Points     []string
+	Lock, Poll time.Duration
+	Redis      bool // there is a Redis that can fail over
+}
+
+// terrainOf is the terrain of a load.
+func terrainOf(w scenarios.Workload) Terrain {
+	t := Terrain{Processes: processesOf(w), Lock: w.LockTimeout, Poll: w.PollInterval, Redis: w.Guard == scenarios.Redis}
+	t.Points = protocolPoints()
+	switch w.Guard {
+	case scenarios.Redis:
+		t.Points = append(t.Points, sim.RedisPoints...)
+	case scenarios.Postgres, scenarios.PostgresClaimAlone:
+		t.Points = append(t.Points, sim.PostgresPoints...)
+	}
+	return t
+}
+
+// TerrainOf is what a run has shown of its terrain.
+func TerrainOf(j *journal.Journal) Terrain {
+	t := Terrain{Processes: append([]string{faults.AnyProcess}, j.Processes...)}
+	for _, event := range j.Events {
+		switch event.Kind {
+		case journal.EngineOpened:
+			t.Lock, t.Poll = max(t.Lock, event.Span), max(t.Poll, time.Duration(event.Number)*time.Millisecond)
+		case journal.Issued:
+			if !strings.HasPrefix(event.Point, "startup.") && !slices.Contains(t.Points, event.Point) {
+				t.Points = append(t.Points, event.Point)
+			}
+		case journal.GuardOpened:
+			t.Redis = t.Redis || event.Name == string(scenarios.Redis)
+		}
+	}
+	return t
 }
 
 func processesOf(w scenarios.Workload) []string {
@@ -130,25 +175,25 @@ func processesOf(w scenarios.Workload) []string {
 	return processes
 }
 
-func drawFault(s Source, w scenarios.Workload, swarm Swarm) faults.Fault {
+func drawFault(s Source, t Terrain, swarm Swarm) faults.Fault {
 	kinds := swarm.Kinds
-	if w.Guard == scenarios.Redis { // it breaks nothing that the engine promises, and the guard's properties know what it excuses
+	if t.Redis { // it breaks nothing that the engine promises, and the guard's properties know what it excuses
 		kinds = append(slices.Clone(kinds), faults.RedisFailover)
 	}
 	entry, _ := faults.Lookup(oneOf(s, "fault", kinds...))
 	fault := faults.Fault{
 		Kind:       entry.Kind,
-		Process:    oneOf(s, "process", processesOf(w)...),
+		Process:    oneOf(s, "process", t.Processes...),
 		Occurrence: between(s, 1, 4, "occurrence"),
 	}
 	if entry.Stream {
 		fault.Count = oneOf(s, "count", 1, 2, faults.All)
 	} else {
 		fault.Position = oneOf(s, "position", entry.Positions...)
-		fault.Point = oneOf(s, "point", pointsFor(entry.Kind, w.Guard)...)
+		fault.Point = oneOf(s, "point", t.pointsFor(entry.Kind)...)
 	}
 	if entry.Span != "" {
-		fault.Span = oneOf(s, "span", 10*time.Millisecond, w.PollInterval, w.LockTimeout/2, w.LockTimeout, 2*w.LockTimeout+3*w.PollInterval)
+		fault.Span = oneOf(s, "span", 10*time.Millisecond, t.Poll, t.Lock/2, t.Lock, 2*t.Lock+3*t.Poll)
 	}
 	if fault.Kind == faults.RedisFailover {
 		fault.Count = oneOf(s, "lost writes", 0, 1, 2, 5, faults.All)
@@ -164,26 +209,25 @@ func drawFault(s Source, w scenarios.Workload, swarm Swarm) faults.Fault {
 	return fault
 }
 
-// pointsFor lists where a fault makes sense. Startup is left to the enumeration: it is long, and would swallow most draws.
-func pointsFor(kind faults.Kind, guard scenarios.Guard) (points []string) {
+// protocolPoints are the steps of the engine. Startup is left to the enumeration: it is long, and would swallow most draws.
+func protocolPoints() (points []string) {
 	for _, step := range engine.Points() {
 		if !strings.HasPrefix(string(step.Point), "startup.") {
 			points = append(points, string(step.Point))
 		}
 	}
-	switch guard {
-	case scenarios.Redis:
-		points = append(points, sim.RedisPoints...)
-	case scenarios.Postgres, scenarios.PostgresClaimAlone:
-		points = append(points, sim.PostgresPoints...)
-	}
+	return points
+}
+
+// pointsFor lists where a fault makes sense.
+func (t Terrain) pointsFor(kind faults.Kind) []string {
 	switch kind {
 	case faults.LoseCall, faults.LoseReply, faults.Refuse:
-		return points
+		return t.Points
 	case faults.Crash:
-		return append(points, sim.HandlerPoints...)
+		return slices.Concat(t.Points, sim.HandlerPoints)
 	}
 	// A pause between the last look at the lease and the handler's first instruction is what no engine can close: the
 	// residual that package engine documents.
-	return slices.Concat(points, []string{sim.PointEffect, sim.PointHandlerEnd})
+	return slices.Concat(t.Points, []string{sim.PointEffect, sim.PointHandlerEnd})
 }

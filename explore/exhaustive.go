@@ -62,7 +62,9 @@ type Exhaustive struct {
 	// Depth is how many crashes there are in a run, at most. Default 1. A crash alone is put at every place of every base, each occurrence of a
 	// point being a place of its own. A second crash is put, for each pair of cells that can follow each other, at the first place where it can;
 	// and so on.
-	Depth  int
+	Depth int
+	// Wanted, if set, says at which places to crash. By default: all.
+	Wanted func(Window) bool
 	Limits Limits
 	// Observe, if set, is shown every run in which all crashes struck, one at a time and in no order.
 	Observe func(*Outcome)
@@ -96,7 +98,7 @@ func (x Exhaustive) explore(base Base, e *Enumeration, tally *tally) error {
 	if err != nil {
 		return err
 	}
-	windows := Windows(whole.Journal)
+	windows := x.wanted(whole.Journal)
 	e.Windows += len(windows)
 	branches := make([]branch, len(windows))
 	first := map[Cell]bool{}
@@ -123,6 +125,10 @@ func (x Exhaustive) explore(base Base, e *Enumeration, tally *tally) error {
 		e.Failures = append(e.Failures, b.failures...)
 	}
 	return err
+}
+
+func (x Exhaustive) wanted(j *journal.Journal) []Window {
+	return slices.DeleteFunc(Windows(j), func(w Window) bool { return x.Wanted != nil && !x.Wanted(w) })
 }
 
 // walk follows one branch.
@@ -163,7 +169,7 @@ func (w *walk) crash(before []Window, last Window, depth int) error {
 		return err
 	}
 	struck := lastStrike(outcome.Journal)
-	for _, next := range Windows(outcome.Journal) {
+	for _, next := range w.wanted(outcome.Journal) {
 		longer := Chain(append(slices.Clone(chain), next.Cell())...)
 		if next.Step <= struck || w.before[longer] > 0 || w.visited[longer] {
 			continue

@@ -94,13 +94,22 @@ func (r Random) Run() (*Search, error) {
 
 // round runs some cases. learn is told, in order, how many new cells each reached.
 func (s *Search) round(tally *tally, bug scenarios.Bug, n int, draw func(i int) Case, learn func(i, fresh int)) error {
+	return s.run(tally, n, func(i int) (Subject, faults.Plan, uint64) {
+		c := draw(i)
+		return Load{c.Workload, bug}, c.Plan, c.Seed
+	}, learn)
+}
+
+// run runs what is drawn, on all cores.
+func (s *Search) run(tally *tally, n int, draw func(i int) (Subject, faults.Plan, uint64), learn func(i, fresh int)) error {
 	outcomes := make([]*Outcome, n)
-	cases := make([]Case, n)
+	subjects := make([]Subject, n)
 	err := Each(n, func(i int) (err error) {
-		cases[i] = draw(i)
-		if outcomes[i], err = (Load{cases[i].Workload, bug}).Run(cases[i].Plan, cases[i].Seed, nil); err != nil {
-			return fmt.Errorf("%s: %w", cases[i].Plan, err)
+		subject, plan, seed := draw(i)
+		if outcomes[i], err = subject.Run(plan, seed, nil); err != nil {
+			return fmt.Errorf("%s: %w", plan, err)
 		}
+		subjects[i] = subject
 		return tally.add(outcomes[i])
 	})
 	for i, outcome := range outcomes {
@@ -111,7 +120,7 @@ func (s *Search) round(tally *tally, bug scenarios.Bug, n int, draw func(i int) 
 		s.Longest = max(s.Longest, outcome.Journal.Steps())
 		s.Most = max(s.Most, outcome.Journal.Tasks())
 		for _, violation := range outcome.Violations {
-			s.Failures = append(s.Failures, Failure{fmt.Sprintf("seed %d", outcome.Seed), Load{cases[i].Workload, bug}, outcome, violation})
+			s.Failures = append(s.Failures, Failure{fmt.Sprintf("seed %d", outcome.Seed), subjects[i], outcome, violation})
 		}
 	}
 	return err
@@ -167,16 +176,41 @@ func changed(s Source, c Case) Case {
 	switch what := s.Below(5, "change"); {
 	case what == 0 || len(all) == 0:
 		c.Seed = uint64(s.Below(1<<32, "seed"))
-		all = append(all, drawFault(s, c.Workload, Everything()))
+		all = append(all, drawFault(s, terrainOf(c.Workload), Everything()))
 	case what == 1:
 		all = slices.Delete(all, at, at+1)
 	case what == 2:
 		all[at].Occurrence = between(s, 1, 12, "occurrence")
 	case what == 3:
-		all[at] = drawFault(s, c.Workload, Everything())
+		all[at] = drawFault(s, terrainOf(c.Workload), Everything())
 	default:
-		all = append(all, drawFault(s, c.Workload, Everything()))
+		all = append(all, drawFault(s, terrainOf(c.Workload), Everything()))
 	}
 	c.Plan.Faults = all[:min(len(all), mostFaults)]
 	return c
+}
+
+// Plans draws a plan for each run of one subject.
+type Plans struct {
+	Subject Subject
+	Terrain Terrain
+	Seed    uint64
+	Runs    int
+	Limits  Limits
+}
+
+// Run explores.
+func (p Plans) Run() (*Search, error) {
+	search := &Search{Covered: NewCovered()}
+	tally := newTally(p.Limits)
+	var err error
+	for at := 0; at < p.Runs && err == nil; at += round {
+		err = search.run(tally, min(round, p.Runs-at), func(i int) (Subject, faults.Plan, uint64) {
+			source := newSeeded(p.Seed, at+i)
+			return p.Subject, DrawPlanIn(source, p.Terrain, DrawSwarm(source)), uint64(source.Below(1<<32, "seed"))
+		}, func(int, int) {})
+	}
+	search.Runs, search.Steps = tally.runs, tally.steps
+	search.Complete, err = unlessStopped(err)
+	return search, err
 }

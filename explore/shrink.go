@@ -18,8 +18,9 @@ type Simpler interface {
 
 // How much shrinking tries.
 const (
-	reseeds   = 6          // seeds for each simpler load: what a schedule draws means something else there
-	mostSteps = 10_000_000 // of the scheduler, for one failure
+	reseeds    = 6          // seeds for each simpler load: what a schedule draws means something else there
+	otherSeeds = 40         // when priorities are given up for decisions that stand for themselves
+	mostSteps  = 10_000_000 // of the scheduler, for one failure
 )
 
 // shrinking is the state of making one failure small.
@@ -101,7 +102,19 @@ func (s *shrinking) dropFault() bool {
 	if plan.Schedule != "" && plan.Schedule != faults.Listed {
 		plain := plan
 		plain.Schedule, plain.Depth, plain.Steps = faults.Listed, 0, 0
-		return s.try(s.subject, plain, s.smallest.Seed)
+		return s.try(s.subject, plain, s.smallest.Seed) || plan.Schedule == faults.Priorities && s.otherOrders(plain)
+	}
+	return false
+}
+
+// otherOrders looks for the failure among orders of which each decision stands for itself: priorities decide almost every step, and no decision can be
+// left out alone.
+func (s *shrinking) otherOrders(plan faults.Plan) bool {
+	plan.Schedule = faults.Seeded
+	for seed := range uint64(otherSeeds) {
+		if s.try(s.subject, plan, seed) {
+			return true
+		}
 	}
 	return false
 }

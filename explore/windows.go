@@ -1,6 +1,8 @@
 package explore
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
@@ -35,6 +37,11 @@ func Windows(j *journal.Journal) (windows []Window) {
 		event := &j.Events[i]
 		point := event.Point
 		switch event.Kind {
+		case journal.FaultStruck:
+			if slices.Contains(sim.HandlerPoints, point) && cutsOff(event.Name) {
+				counts[[2]string{j.ProcessName(event.Process), point}]++ // the process came there, and the journal does not show it
+			}
+			continue
 		case journal.Issued:
 		case journal.HandlerStarted:
 			point = sim.PointHandlerStart
@@ -54,6 +61,12 @@ func Windows(j *journal.Journal) (windows []Window) {
 		}
 	}
 	return windows
+}
+
+// cutsOff tells whether the fault keeps what it strikes from beginning.
+func cutsOff(fault string) bool {
+	kind, _, _ := strings.Cut(fault, " ")
+	return strings.Contains(fault, "position="+string(faults.Before)+" ") && (kind == string(faults.Crash) || kind == string(faults.LoseCall))
 }
 
 // positionsAt lists the positions around a point: the start and the end of a handler have no reply.

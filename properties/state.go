@@ -290,6 +290,9 @@ func (s *State) handler(event *journal.Event) {
 	}
 	h := s.Running(event)
 	if h == nil {
+		if event.Kind == journal.HandlerCancelled {
+			s.cancelledLate(event)
+		}
 		return
 	}
 	switch event.Kind {
@@ -299,6 +302,16 @@ func (s *State) handler(event *journal.Event) {
 		h.Cancelled = true
 	case journal.EffectPerformed:
 		h.Effects++
+	}
+}
+
+// cancelledLate marks a handler whose context was cancelled after its last instruction, and before the engine had its outcome.
+func (s *State) cancelledLate(event *journal.Event) {
+	for _, h := range slices.Backward(s.Handlers) {
+		if h.Task == event.Task {
+			h.Cancelled = true
+			return
+		}
 	}
 }
 

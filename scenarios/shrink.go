@@ -17,6 +17,7 @@ var passes = []pass{
 	{"default-order", defaultOrder},
 	{"drop-fault", dropFaults},
 	{"drop-choices", dropChoices},
+	{"drop-and-shift", dropAndShift},
 	{"first-occurrence", firstOccurrence},
 }
 
@@ -56,6 +57,39 @@ func dropChoices(p faults.Plan, fails func(faults.Plan) bool) faults.Plan {
 		}
 	}
 	return p
+}
+
+// farthestShift is how many steps dropAndShift moves decisions by.
+const farthestShift = 4
+
+// dropAndShift drops one scheduling decision and moves the later ones by a few steps: without it the same things happen, a little earlier or later.
+func dropAndShift(p faults.Plan, fails func(faults.Plan) bool) faults.Plan {
+	for i := len(p.Choices) - 1; i >= 0; i-- {
+		for shift := -farthestShift; shift <= farthestShift; shift++ {
+			candidate := p
+			candidate.Choices = slices.Delete(slices.Clone(p.Choices), i, i+1)
+			for later := i; later < len(candidate.Choices); later++ {
+				candidate.Choices[later].Step += shift
+			}
+			if shift != 0 && ascending(candidate.Choices) && fails(candidate) {
+				p = candidate
+				break
+			}
+		}
+	}
+	return p
+}
+
+// ascending tells whether each decision comes after the one before, as a plan has them.
+func ascending(choices []faults.Choice) bool {
+	last := 0
+	for _, choice := range choices {
+		if choice.Step <= last {
+			return false
+		}
+		last = choice.Step
+	}
+	return true
 }
 
 func firstOccurrence(p faults.Plan, fails func(faults.Plan) bool) faults.Plan {

@@ -154,6 +154,17 @@ func Effect(ctx context.Context, name, key string) error {
 	return perform(ctx, name, key, func(*World) error { return nil })
 }
 
+// ErrNoAnswer is returned by Effect and Call when the request or the reply was lost: whether the effect happened, nobody can say.
+var ErrNoAnswer = errors.New("sim: no answer: the request or the reply was lost")
+
+// Call calls something outside the database, under an idempotency key if it has one. at is what happens there: it runs at once and alone, and may
+// change what the world keeps of that system across crashes; its error comes back as the answer. A call that is answered without an error is
+// an effect in the journal. A crash can strike before at, between it and the answer, and after, and messages can be lost, at point PointEffect. Like
+// Effect it does nothing if ctx is done.
+func Call(ctx context.Context, name, key string, at func() error) error {
+	return perform(ctx, name, key, func(*World) error { return at() })
+}
+
 // perform performs a side effect unless the receiver refuses it.
 func perform(ctx context.Context, name, key string, receive func(*World) error) error {
 	r, err := fromContext(ctx)
@@ -162,17 +173,22 @@ func perform(ctx context.Context, name, key string, receive func(*World) error) 
 	}
 	w := r.process.world
 	occurrence := w.reach(w.current, PointEffect)
-	w.strike(w.current, PointEffect, occurrence, faults.Before)
+	lost := w.strike(w.current, PointEffect, occurrence, faults.Before)
 	w.current.pause()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case lost:
+		return ErrNoAnswer
 	}
 	if err = receive(w); err == nil {
 		performed := r.as(journal.EffectPerformed)
 		performed.Name, performed.Key = name, key
 		w.record(performed)
 	}
-	w.strike(w.current, PointEffect, occurrence, faults.Unanswered)
+	if w.strike(w.current, PointEffect, occurrence, faults.Unanswered) {
+		err = ErrNoAnswer
+	}
 	w.current.pause()
 	w.strike(w.current, PointEffect, occurrence, faults.After)
 	return err

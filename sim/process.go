@@ -50,6 +50,7 @@ type Process struct {
 type instance struct {
 	process *Process
 	over    bool
+	main    bool // its main function has not returned
 }
 
 // Add adds a process, which starts when the world runs. Names must be unique.
@@ -61,6 +62,28 @@ func (w *World) Add(name string, main Main) *Process {
 	w.processes = append(w.processes, p)
 	w.journal.Processes = append(w.journal.Processes, name)
 	return p
+}
+
+// Mains counts the processes whose main function has not returned. The dead do not count.
+func (w *World) Mains() (count int) {
+	for _, p := range w.processes {
+		if p.instance == nil || p.instance.main {
+			count++
+		}
+	}
+	return count
+}
+
+// Prefixes lists the collection prefixes of the engines that are open, each once.
+func (w *World) Prefixes() (prefixes []string) {
+	for _, p := range w.processes {
+		for _, eng := range p.engines {
+			if prefix := eng.Options().CollectionPrefix; !slices.Contains(prefixes, prefix) {
+				prefixes = append(prefixes, prefix)
+			}
+		}
+	}
+	return prefixes
 }
 
 // Name returns the name of the process.
@@ -81,7 +104,10 @@ func (p *Process) start() {
 	p.instance = &instance{process: p}
 	p.ids = newRandom(w.config.Seed, uint64(p.index)<<16|uint64(p.incarnation))
 	w.record(journal.Event{Kind: journal.ProcessStarted, Process: p.index, Name: p.name, Number: int64(p.incarnation)})
+	life := p.instance
+	life.main = true
 	w.spawn(p, "main", func() {
+		defer func() { life.main = false }()
 		if err := p.main(context.Background(), p); err != nil {
 			w.record(journal.Event{Kind: journal.ErrorReported, Process: p.index, Task: w.current.id, Error: err.Error()})
 			w.after(0, func() { p.kill("exit", superviseAfter) })

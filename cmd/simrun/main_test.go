@@ -89,6 +89,7 @@ func TestWrongCallsExitWith2AndSayWhatIsAllowed(t *testing.T) {
 		{[]string{"serve", "--seed", "-1"}, "allowed: a whole number"},
 		{[]string{"serve", "--listen", "127.0.0.1:99999"}, "allowed: ports 0 to 65535"},
 		{[]string{"--scenario", "no-faults", "--schedule", "fair"}, "allowed: listed, seeded, slow"},
+		{[]string{"--scenario", "no-faults", "--through", "a tunnel"}, "allowed: model, driver"},
 		{[]string{"--colour"}, "-colour"},
 		{[]string{"discover"}, `"discover"; allowed: list`},
 		{[]string{"list", "all"}, "list takes no arguments"},
@@ -173,6 +174,17 @@ func TestAReplayShowsAMomentAndWhatChangedBetweenTwo(t *testing.T) {
 	}
 	if exit, _, problems := simrun("replay", file, "--at", "999999"); exit != exitUsage || !strings.Contains(problems, "the last of this run") {
 		t.Errorf("exit %d, %s", exit, problems)
+	}
+}
+
+func TestARunThroughTheDriverIsReplayedThroughTheDriver(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run")
+	exit, out, problems := simrun("--scenario", "failed-reads", "--through", "driver", "--save", file)
+	if exit != exitHolds || !strings.Contains(out, "--through driver") {
+		t.Fatalf("exit %d, %s\n%s", exit, problems, out)
+	}
+	if exit, out, problems := simrun("replay", file); exit != exitHolds || !strings.Contains(out, "steps are the same") {
+		t.Errorf("exit %d, %s, %s", exit, problems, out)
 	}
 }
 

@@ -272,6 +272,7 @@ var layers = map[string][]string{
 	"properties/mutants": {"engine", "engine/store", "faults", "internal/defect", "properties", "scenarios", "sim", "internal/document",
 		"engine/idempotency", "engine/idempotency/pgport", "engine/idempotency/redisport", "sim/pgsim", "sim/redissim", "sim/redissim/holes"},
 	"explore": {"engine", "engine/store", "faults", "properties", "scenarios", "sim", "sim/journal"},
+	"simtest": {"engine/store", "explore", "faults", "internal/document", "properties", "reports", "scenarios", "sim", "sim/journal"},
 	"reports": {"engine", "faults", "properties", "scenarios", "sim/journal", "internal/document"},
 }
 

@@ -103,6 +103,16 @@ func BenchmarkUpdateByID(b *testing.B) {
 	})
 }
 
+// BenchmarkSetByID is an update of one document by its _id that no other index has to follow.
+func BenchmarkSetByID(b *testing.B) {
+	eachSize(b, func(b *testing.B, s *Server, ids []string) {
+		repeat(b, s, func(i int) store.Command {
+			return store.Command{Kind: store.Update, Collection: "c",
+				Filter: bson.D{{Key: "_id", Value: ids[i%len(ids)]}}, Update: bson.D{{Key: "$set", Value: bson.D{{Key: "lockToken", Value: i}}}}}
+		})
+	})
+}
+
 func BenchmarkHeartbeat(b *testing.B) {
 	eachSize(b, func(b *testing.B, s *Server, ids []string) {
 		repeat(b, s, func(i int) store.Command {

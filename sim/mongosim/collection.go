@@ -42,6 +42,9 @@ func (k keySet) each(visit func(key string)) {
 	}
 }
 
+// single reports whether it is exactly one key.
+func (k keySet) single() bool { return k.first != "" && k.more == nil }
+
 func (k keySet) equal(o keySet) bool {
 	if k.first != o.first || len(k.more) != len(o.more) {
 		return false
@@ -137,8 +140,7 @@ func (c *collection) replace(r *record, d bson.D) error {
 	}
 	for i, x := range c.indexes {
 		if !keys[i].equal(r.keys[i]) {
-			x.drop(r, r.keys[i])
-			x.add(r, keys[i])
+			x.move(r, r.keys[i], keys[i])
 			r.keys[i] = keys[i]
 		}
 	}

@@ -106,6 +106,16 @@ func (x *index) drop(r *record, keys keySet) {
 	keys.each(func(key string) { x.entries.remove(entry{key, r}) })
 }
 
+// move gives a record other keys.
+func (x *index) move(r *record, before, after keySet) {
+	if before.single() && after.single() {
+		x.entries.move(entry{before.first, r}, entry{after.first, r})
+		return
+	}
+	x.drop(r, before)
+	x.add(r, after)
+}
+
 // holds reports whether a record other than self has the key.
 func (x *index) holds(key string, self *record) bool {
 	for p := x.entries.seek(key); ; p = x.entries.next(p) {

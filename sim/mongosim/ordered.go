@@ -108,6 +108,23 @@ func (s *ordered) insert(e entry) {
 	}
 }
 
+// move puts one entry in the place of another. Often that is the same place, as for a counter at the end of a compound key.
+func (s *ordered) move(from, to entry) {
+	p := s.search(func(o entry) bool { return o.less(from) })
+	found, ok := s.at(p)
+	if !ok || found != from {
+		panic("mongosim: an index lost an entry")
+	}
+	before, hasBefore := s.at(s.previous(p))
+	after, hasAfter := s.at(s.next(p))
+	if (!hasBefore || before.less(to)) && (!hasAfter || to.less(after)) {
+		s.blocks[p.block][p.index] = to
+		return
+	}
+	s.remove(from)
+	s.insert(to)
+}
+
 func (s *ordered) remove(e entry) {
 	p := s.search(func(o entry) bool { return o.less(e) })
 	found, ok := s.at(p)

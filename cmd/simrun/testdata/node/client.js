@@ -5,7 +5,7 @@ import { EJSON } from 'bson'
 
 const [uri, step, input] = process.argv.slice(2)
 const argument = input ? EJSON.parse(input) : undefined
-const client = new MongoClient(uri, { serverSelectionTimeoutMS: 10_000, heartbeatFrequencyMS: 500 })
+const client = new MongoClient(uri, { serverSelectionTimeoutMS: 10_000 })
 const db = client.db('node')
 const events = db.collection('events')
 
