@@ -2,6 +2,7 @@ package properties
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,6 +69,7 @@ type Guards struct {
 // Script is a script that Redis has run.
 type Script struct {
 	Name, Key, Token, Reply string
+	Fence                   int64 // that a claim was given
 }
 
 // Claim is a record in Redis.
@@ -271,6 +273,10 @@ func (g *Guards) applied(s *State, event *journal.Event) {
 		g.last = Script{Name: event.Name, Key: event.Key, Token: first(arguments), Reply: first(reply)}
 		g.Script = &g.last
 		if event.Name == "claim" {
+			if len(reply) > 1 {
+				fence, _ := reply[1].(string)
+				g.last.Fence, _ = strconv.ParseInt(fence, 10, 64) // zero if it was not granted
+			}
 			g.claimAsked(s, event)
 		}
 	}

@@ -3,7 +3,6 @@ package properties
 import (
 	"time"
 
-	"github.com/fencepost-sim/fencepost/internal/document"
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
@@ -17,15 +16,16 @@ type ownership struct {
 	last map[string]fencedAt // by key
 }
 
-// fencedAt is the fence of an owner, and when it began.
+// fencedAt is the fence that an owner was given, and when.
 type fencedAt struct {
+	token string
 	fence int64
 	at    time.Duration
 }
 
 func (o *ownership) Observe(s *State, event *journal.Event) {
 	g := s.Guards
-	if g != nil && event.Kind == journal.ExecutionStarted {
+	if g != nil && g.Script != nil && g.Script.Name == "claim" && g.Granted(g.Script.Reply) {
 		o.checkFence(s, event)
 	}
 	if g == nil || g.Claim == nil || event.Process == 0 {
@@ -51,17 +51,17 @@ func (o *ownership) Observe(s *State, event *journal.Event) {
 	}
 }
 
-// checkFence compares the fence of an execution with that of the one before. A server whose clock was set back may repeat one: that is stated.
+// checkFence compares the fence that a claim is given with that of the owner before. A server whose clock was set back may repeat one: that is
+// stated.
 func (o *ownership) checkFence(s *State, event *journal.Event) {
-	key := document.Text(event.Document, "key")
-	fence, _ := document.Get(event.Document, "fence").(int64)
-	before := o.last[key]
+	claim, before := s.Guards.Script, o.last[s.Guards.Script.Key]
 	// Fences are microseconds, and calls take no time here: a key can be freed and claimed again within one.
-	grows := fence > before.fence || fence == before.fence && s.Now.Truncate(time.Microsecond) == before.at.Truncate(time.Microsecond)
-	if !grows && !s.Guards.clockSet {
-		s.Violate("%s executes event %s with fence %d; the owner before had %d", s.Journal.ProcessName(event.Process), event.Key, fence, before.fence)
+	sameInstant := claim.Fence == before.fence && s.Now.Truncate(time.Microsecond) == before.at.Truncate(time.Microsecond)
+	asked := claim.Token == before.token && claim.Fence == before.fence // again, by the same owner
+	if claim.Fence <= before.fence && !sameInstant && !asked && !s.Guards.clockSet {
+		s.Violate("%s gets the claim of %s with fence %d; the owner before had %d", s.Journal.ProcessName(event.Process), claim.Key, claim.Fence, before.fence)
 	}
-	o.last[key] = fencedAt{fence, s.Now}
+	o.last[claim.Key] = fencedAt{claim.Token, claim.Fence, s.Now}
 }
 
 func (*ownership) Finish(*State) {}

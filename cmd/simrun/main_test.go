@@ -114,6 +114,30 @@ func TestListNamesEveryScenario(t *testing.T) {
 	}
 }
 
+func TestTheSameRunUnderEachGuard(t *testing.T) {
+	for guard, want := range map[string]string{
+		"none":                 "side effects: 2,",
+		"redis":                "side effects: 2,", // the crash is between the effect and COMPLETE
+		"postgres":             "side effects: 1,",
+		"postgres-claim-alone": "side effects: 1,",
+	} {
+		file := filepath.Join(t.TempDir(), "run")
+		exit, out, problems := simrun("--scenario", "crash-after-side-effect", "--guard", guard, "--save", file)
+		if exit != exitHolds || !strings.Contains(out, want) {
+			t.Errorf("%s: exit %d, %s, no %q in\n%s", guard, exit, problems, want, out)
+		}
+		if named := strings.Contains(out, "note  C-III event"); named != (guard == "redis") {
+			t.Errorf("%s: the window is named: %v", guard, named)
+		}
+		if exit, again, problems := simrun("replay", file); exit != exitHolds || !strings.Contains(again, want) {
+			t.Errorf("%s: replay: exit %d, %s\n%s", guard, exit, problems, again)
+		}
+	}
+	if exit, _, problems := simrun("--scenario", "no-faults", "--guard", "hope"); exit != exitUsage || !strings.Contains(problems, `guard "hope"; allowed: none, redis, postgres`) {
+		t.Errorf("exit %d, %s", exit, problems)
+	}
+}
+
 func TestARecordedRunIsReplayedStepByStep(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run")
 	if exit, _, problems := simrun("--scenario", "heartbeat-stall", "--seed", "9", "--schedule", "slow", "--save", file); problems != "" {
