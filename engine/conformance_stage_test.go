@@ -94,7 +94,7 @@ var jobs = engine.NewTopic[string]("jobs")
 // until waits for the condition, and fails the test if it does not come true.
 func (s *stage) until(what string, condition func() bool) {
 	s.Helper()
-	for waited := time.Duration(0); waited < 30*time.Second; waited += 10 * time.Millisecond {
+	for waited := time.Duration(0); waited < slowdown*30*time.Second; waited += 10 * time.Millisecond {
 		if condition() {
 			return
 		}
@@ -207,7 +207,7 @@ func perform(t *testing.T, name string, play func(s *stage)) {
 	})
 	t.Run(name+"/real time", func(t *testing.T) {
 		t.Parallel()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), slowdown*time.Minute)
 		defer cancel()
 		platform := newReal(t)
 		defer platform.close()
@@ -309,7 +309,7 @@ func (a *actual) dropIndex(collection, name string) {
 	}
 }
 
-func (a *actual) scale() time.Duration { return 6 }
+func (a *actual) scale() time.Duration { return 6 * slowdown }
 
 func (a *actual) expire() {
 	a.server.Do(func(model *mongosim.Server) { model.ExpireTTL(time.Now()) })

@@ -159,7 +159,7 @@ type plannedFault struct {
 	seen int
 }
 
-// plan takes the faults over, and sets the clock for those that wait for a time.
+// plan takes the faults over, and sets the clock for those that wait for a time. The caller holds the lock.
 func (s *Server) plan(faults []Fault) {
 	s.began = s.now()
 	for _, f := range faults {

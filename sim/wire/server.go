@@ -117,6 +117,8 @@ func NewServer(options Options) *Server {
 		s.report = func(error) {}
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.mu.Lock() // a step-down may be due at once
+	defer s.mu.Unlock()
 	s.plan(options.Faults)
 	return s
 }
@@ -303,7 +305,7 @@ func (s *Server) wake() {
 	s.changes()
 }
 
-// later runs a function with the lock held, unless the server is closed before.
+// later runs a function with the lock held, unless the server is closed before. The caller holds the lock.
 func (s *Server) later(delay time.Duration, run func()) {
 	s.timers = append(s.timers, time.AfterFunc(delay, func() {
 		s.mu.Lock()

@@ -1,0 +1,6 @@
+//go:build race
+
+package engine_test
+
+// slowdown is how much slower things go in real time under the race detector.
+const slowdown = 4
