@@ -15,6 +15,8 @@ type Base struct {
 	Name     string
 	Workload scenarios.Workload
 	Plan     faults.Plan
+	// Started leaves out the steps by which engines start up: those of another base are the same.
+	Started bool
 	// Other, if set, is run instead of the workload.
 	Other Subject
 }
@@ -38,7 +40,7 @@ func Bases() []Base {
 			Kind: kind, Process: faults.AnyProcess, Point: string(point), Occurrence: 1, Position: position, Span: span,
 		}}}
 	}
-	return []Base{
+	bases := []Base{
 		{Name: "ordered", Workload: load(scenarios.TopicLoad{})},
 		{Name: "unordered", Workload: load(scenarios.TopicLoad{Options: unordered})},
 		{Name: "at most once", Workload: load(scenarios.TopicLoad{Options: engine.SubscribeOptions{Delivery: engine.AtMostOnce}})},
@@ -68,6 +70,10 @@ func Bases() []Base {
 		{Name: "lost claim", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.LoseReply, faults.Unanswered, engine.PointOrderClaim, 0)},
 		{Name: "lost discovery", Workload: load(scenarios.TopicLoad{}), Plan: lost(faults.LoseReply, faults.Unanswered, engine.PointDiscoveryLease, 0)},
 	}
+	for i := range bases[1:] {
+		bases[i+1].Started = true
+	}
+	return bases
 }
 
 // rediscovery lets polling find two events at once, and kills the discoverer between them.

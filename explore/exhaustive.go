@@ -98,7 +98,7 @@ func (x Exhaustive) explore(base Base, e *Enumeration, tally *tally) error {
 	if err != nil {
 		return err
 	}
-	windows := x.wanted(whole.Journal)
+	windows := x.wanted(base, whole.Journal)
 	e.Windows += len(windows)
 	branches := make([]branch, len(windows))
 	first := map[Cell]bool{}
@@ -127,8 +127,10 @@ func (x Exhaustive) explore(base Base, e *Enumeration, tally *tally) error {
 	return err
 }
 
-func (x Exhaustive) wanted(j *journal.Journal) []Window {
-	return slices.DeleteFunc(Windows(j), func(w Window) bool { return x.Wanted != nil && !x.Wanted(w) })
+func (x Exhaustive) wanted(base Base, j *journal.Journal) []Window {
+	return slices.DeleteFunc(Windows(j), func(w Window) bool {
+		return x.Wanted != nil && !x.Wanted(w) || base.Started && strings.HasPrefix(w.Point, "startup.")
+	})
 }
 
 // walk follows one branch.
@@ -169,7 +171,7 @@ func (w *walk) crash(before []Window, last Window, depth int) error {
 		return err
 	}
 	struck := lastStrike(outcome.Journal)
-	for _, next := range w.wanted(outcome.Journal) {
+	for _, next := range w.wanted(w.base, outcome.Journal) {
 		longer := Chain(append(slices.Clone(chain), next.Cell())...)
 		if next.Step <= struck || w.before[longer] > 0 || w.visited[longer] {
 			continue

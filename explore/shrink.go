@@ -18,9 +18,9 @@ type Simpler interface {
 
 // How much shrinking tries.
 const (
-	reseeds    = 6          // seeds for each simpler load: what a schedule draws means something else there
-	otherSeeds = 40         // when priorities are given up for decisions that stand for themselves
-	mostSteps  = 10_000_000 // of the scheduler, for one failure
+	reseeds    = 6         // seeds for each simpler load: what a schedule draws means something else there
+	otherSeeds = 40        // when priorities are given up for decisions that stand for themselves
+	mostSteps  = 3_000_000 // of the scheduler, for one failure
 )
 
 // shrinking is the state of making one failure small.
