@@ -25,7 +25,11 @@ type ConfigurationError struct {
 }
 
 func (e *ConfigurationError) Error() string {
-	return fmt.Sprintf("fencepost: %s is %#v; allowed: %s", e.Field, e.Value, e.Allowed)
+	value := fmt.Sprintf("%#v", e.Value)
+	if readable, ok := e.Value.(fmt.Stringer); ok { // a duration, say
+		value = readable.String()
+	}
+	return fmt.Sprintf("fencepost: %s is %s; allowed: %s", e.Field, value, e.Allowed)
 }
 
 func (e *ConfigurationError) Unwrap() error { return ErrConfiguration }
