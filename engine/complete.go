@@ -54,7 +54,9 @@ func (x *execution) complete(point store.Point, status string, why *failure) (at
 		reply, err := e.run(e.context, command)
 		switch {
 		case err == nil && reply.Document != nil:
-			return decodeAttempt(reply.Document), nil
+			ended := decodeAttempt(reply.Document)
+			e.attemptEnded(ended)
+			return ended, nil
 		case err == nil && try > 0:
 			return x.verify(status, why)
 		case err == nil:
@@ -137,6 +139,7 @@ func (e *Engine) finishDelivery(ctx context.Context, point store.Point, attempt 
 		return false, err
 	}
 	delivery := decodeDelivery(reply.Document)
+	e.telemetry.ended.Add(ctx, 1, e.labels(delivery.topic, outcomeLabel(delivery.status)))
 	if topic := e.topicState(delivery.topic); topic != nil {
 		e.ended(topic, delivery)
 	}

@@ -24,6 +24,7 @@ type Engine struct {
 	host        host.Host
 	store       store.Store
 	collections collections
+	telemetry   telemetry
 
 	defects defect.Set // planted by a simulation; none in production
 
@@ -96,6 +97,9 @@ func Open(ctx context.Context, options Options) (*Engine, error) {
 			deliveries:    options.CollectionPrefix + ".deliveries",
 			history:       options.CollectionPrefix + ".history",
 		},
+	}
+	if e.telemetry, err = newTelemetry(options.Meter, options.Tracer); err != nil {
+		return nil, err
 	}
 	e.context, e.cancel = context.WithCancelCause(context.Background())
 	e.open, e.stop = context.WithCancelCause(e.context)

@@ -117,6 +117,7 @@ func (x *execution) record(outcome outcome) error {
 }
 
 func (x *execution) leaseLost(what string) error {
+	x.engine.telemetry.lost.Add(x.engine.context, 1, x.engine.labels(x.topic.name))
 	return fmt.Errorf("%w: attempt %d of delivery %s: %s", ErrLeaseLost, x.attempt.number, x.attempt.deliveryID, what)
 }
 

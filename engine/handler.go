@@ -20,6 +20,13 @@ type outcome struct {
 	stopped bool     // when it returned it had been told that the lease is lost
 }
 
+func (o outcome) problem() string {
+	if o.failure == nil {
+		return ""
+	}
+	return o.failure.message
+}
+
 // failure is the error record of an attempt.
 type failure struct {
 	code, name, message, stack string
@@ -69,6 +76,8 @@ func (x *execution) call(ctx context.Context, deliver deliverFunc, event eventDo
 	e.host.GiveWay(func() {
 		// Until this task has its turn again the worker may cancel what has returned already.
 		defer func() { result.stopped = errors.Is(context.Cause(ctx), ErrLeaseLost) }()
+		ctx, span := e.handlerSpan(ctx, event, x.attempt)
+		defer func() { endSpan(span, result.problem()) }()
 		result.failure = guard(func() error { return deliver(ctx, event, x.attempt) }, result.failure)
 	})
 }

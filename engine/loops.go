@@ -49,6 +49,7 @@ func (e *Engine) pass(full bool) {
 		return
 	}
 	for i, topic := range topics {
+		e.measureBacklog(topic.name, news[i])
 		more, err := e.discover(e.context, topic, news[i], looked)
 		if more {
 			e.newsReady = true

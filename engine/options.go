@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/fencepost-sim/fencepost/engine/host"
 	"github.com/fencepost-sim/fencepost/engine/store"
 )
@@ -64,6 +67,11 @@ type Options struct {
 	// OnError gets every error that no caller gets: lost leases, failed database calls. It must not block. If it
 	// panics, the panic is dropped. Default: slog.Error, with the error as attribute "error" and the group as "group".
 	OnError func(error)
+
+	// Meter and Tracer are OpenTelemetry's, for metrics ("fencepost.…") and for a span around each publication and each handler. The trace of a
+	// publication goes on in its handlers: it travels in the event's headers. Default: none. They are called while the engine's other tasks wait, and must not block.
+	Meter  metric.Meter
+	Tracer trace.Tracer
 
 	// Host is the machine. Default host.New: goroutines, the wall clock, UUIDv7.
 	Host host.Host

@@ -39,6 +39,7 @@ func (e *Engine) publish(ctx context.Context, topic string, data any, headers ma
 	if err != nil && !store.IsDuplicateKey(err) {
 		return "", err
 	}
+	e.telemetry.published.Add(ctx, 1, e.labels(topic))
 	if e.topicState(topic) != nil {
 		e.wakeCoordinator()
 	}

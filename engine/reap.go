@@ -35,6 +35,8 @@ func (e *Engine) reap(ctx context.Context) (reaped bool, err error) {
 		return false, err
 	}
 	lost := decodeAttempt(reply.Document)
+	e.telemetry.reaped.Add(ctx, 1, e.labels(lost.topic))
+	e.attemptEnded(lost)
 	found, err := e.findOne(ctx, store.Command{
 		Point: PointReapDelivery, Collection: e.collections.deliveries,
 		Filter: bson.D{is("_id", lost.deliveryID)},

@@ -3,8 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
 )
@@ -126,18 +128,21 @@ func (e *Engine) repairPending(ctx context.Context, pending []deliveryDocument) 
 
 // repairDelivery looks at one pending delivery and its attempts in ascending order.
 func (e *Engine) repairDelivery(ctx context.Context, delivery deliveryDocument, attempts []attemptDocument) (repaired bool, err error) {
-	if len(attempts) == 0 {
-		repaired, err := e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
+	missing := ""
+	switch succeeded := slices.IndexFunc(attempts, func(a attemptDocument) bool { return a.status == statusSuccess }); {
+	case len(attempts) == 0:
+		missing = "first attempt"
+		repaired, err = e.createAttempt(ctx, PointAttemptCreate, delivery, 1, delivery.createdAt, delivery.createdAt)
 		e.work.suspect()
-		return repaired, err
+	case succeeded >= 0:
+		missing = "end after success"
+		repaired, err = e.finishSuccess(ctx, attempts[succeeded])
+	case attempts[len(attempts)-1].status == statusError:
+		missing = "what follows an error"
+		repaired, err = e.afterError(ctx, e.topicState(delivery.topic), delivery, attempts[len(attempts)-1])
 	}
-	for _, attempt := range attempts {
-		if attempt.status == statusSuccess {
-			return e.finishSuccess(ctx, attempt)
-		}
+	if repaired {
+		e.telemetry.repaired.Add(ctx, 1, e.labels(delivery.topic, attribute.String("fencepost.missing", missing)))
 	}
-	if latest := attempts[len(attempts)-1]; latest.status == statusError {
-		return e.afterError(ctx, e.topicState(delivery.topic), delivery, latest)
-	}
-	return false, nil
+	return repaired, err
 }

@@ -62,9 +62,15 @@ func (t Topic[T]) Publish(ctx context.Context, e *Engine, data T, options ...Pub
 	for _, option := range options {
 		maps.Copy(headers, option.Headers)
 	}
+	ctx, span := e.publishSpan(ctx, t.name, headers)
 	e.host.Enter(func() {
 		id, err = e.publish(ctx, t.name, bson.RawValue{Type: kind, Value: bytes}, headers)
 	})
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	endSpan(span, problem)
 	return id, err
 }
 
