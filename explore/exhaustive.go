@@ -63,6 +63,8 @@ type Exhaustive struct {
 	// point being a place of its own. A second crash is put, for each pair of cells that can follow each other, at the first place where it can;
 	// and so on.
 	Depth int
+	// Occurrences is how many places of a point and position are taken of each base but the first; of that, all are. Default 0: all of every base.
+	Occurrences int
 	// Wanted, if set, says at which places to crash. By default: all.
 	Wanted func(Window) bool
 	Limits Limits
@@ -128,7 +130,11 @@ func (x Exhaustive) explore(base Base, e *Enumeration, tally *tally) error {
 }
 
 func (x Exhaustive) wanted(base Base, j *journal.Journal) []Window {
+	seen := map[Cell]int{}
 	return slices.DeleteFunc(Windows(j), func(w Window) bool {
+		if seen[w.Cell()]++; x.Occurrences > 0 && base.Started && seen[w.Cell()] > x.Occurrences {
+			return true
+		}
 		return x.Wanted != nil && !x.Wanted(w) || base.Started && strings.HasPrefix(w.Point, "startup.")
 	})
 }
