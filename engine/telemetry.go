@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 )
@@ -82,26 +81,17 @@ func (e *Engine) measureBacklog(topic string, news []eventDocument) {
 	e.telemetry.backlog.Record(e.context, age, e.labels(topic))
 }
 
-// The trace of a publication travels in the event's headers, as the W3C says (Trace Context).
-var traceContext = propagation.TraceContext{}
-
 // publishSpan begins the span of a publication, and puts its context into the headers.
 func (e *Engine) publishSpan(ctx context.Context, topic string, headers map[string]string) (context.Context, trace.Span) {
 	ctx, span := e.telemetry.tracer.Start(ctx, "publish "+topic, trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithAttributes(attribute.String("messaging.system", "fencepost"), attribute.String("messaging.destination.name", topic)))
-	if span.SpanContext().IsValid() {
-		traceContext.Inject(ctx, propagation.MapCarrier(headers))
-	}
+	injectTrace(ctx, headers)
 	return ctx, span
 }
 
 // handlerSpan begins the span of an attempt, as a consequence of the publication.
 func (e *Engine) handlerSpan(ctx context.Context, event eventDocument, attempt attemptDocument) (context.Context, trace.Span) {
-	headers := propagation.MapCarrier{}
-	for _, header := range event.headers {
-		headers[header.Key], _ = header.Value.(string)
-	}
-	return e.telemetry.tracer.Start(traceContext.Extract(ctx, headers), "process "+event.topic, trace.WithSpanKind(trace.SpanKindConsumer),
+	return e.telemetry.tracer.Start(extractTrace(ctx, event.headers), "process "+event.topic, trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(
 			attribute.String("messaging.system", "fencepost"),
 			attribute.String("messaging.destination.name", event.topic),
