@@ -2,7 +2,9 @@ package sim_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/scenarios"
 )
 
@@ -23,6 +25,20 @@ func BenchmarkScenario(b *testing.B) {
 				steps += run.Journal.Steps()
 			}
 			b.ReportMetric(float64(steps)/b.Elapsed().Seconds(), "steps/s")
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "runs/s")
 		})
 	}
+}
+
+// BenchmarkIdle lets three replicas wait for an hour: the figure to look at is how many virtual seconds pass in a real one.
+func BenchmarkIdle(b *testing.B) {
+	virtual := time.Duration(0)
+	for b.Loop() {
+		run, err := scenarios.Workload{Replicas: 3, StayFor: time.Hour}.Run(faults.Plan{}, 1, scenarios.Bug{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		virtual += run.Journal.Events[len(run.Journal.Events)-1].Time
+	}
+	b.ReportMetric(virtual.Seconds()/b.Elapsed().Seconds(), "virtual-s/s")
 }
