@@ -75,6 +75,7 @@ type topicState struct {
 	horizon      horizon
 	nextCheck    time.Duration // monotonic time of the next look whether the subscription is still there
 	nextRepair   time.Duration // monotonic time of the next look whether the head is torn
+	nextMark     time.Duration // monotonic time at which it is written down again that the group has looked
 }
 
 // Open validates the options, creates missing collections and indexes, checks those that exist, and starts the workers. On

@@ -51,8 +51,11 @@ func (e *Engine) pass(full bool) {
 	for i, topic := range topics {
 		e.measureBacklog(topic.name, news[i])
 		more, err := e.discover(e.context, topic, news[i], looked)
-		if more {
+		switch {
+		case more:
 			e.newsReady = true
+		case err == nil:
+			err = e.markDiscovered(e.context, topic, looked)
 		}
 		e.report(err) // one topic's trouble is not the others'
 	}

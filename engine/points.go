@@ -28,6 +28,7 @@ const (
 	PointDiscoveryKnown   store.Point = "discovery.known"
 	PointDiscoveryRelease store.Point = "discovery.release"
 	PointCursorAdvance    store.Point = "cursor.advance"
+	PointDiscoveryMark    store.Point = "discovery.mark"
 
 	PointDeliveryCreate store.Point = "delivery.create"
 	PointAttemptCreate  store.Point = "attempt.create"
@@ -103,6 +104,7 @@ var steps = []Step{
 	{Point: PointDiscoveryKnown},
 	{PointDiscoveryRelease, true, "nothing"},
 	{PointCursorAdvance, true, "nothing"},
+	{PointDiscoveryMark, true, "nothing"},
 
 	{PointDeliveryCreate, true, "a delivery without attempt 1; reconciliation or rediscovery creates it"},
 	{PointAttemptCreate, true, "materialized events behind an old cursor; rediscovery finds them and goes on"},

@@ -51,6 +51,7 @@ func (e *Engine) subscribe(ctx context.Context, name string, options SubscribeOp
 	options.adopt(stored.policy)
 	topic.subscription, topic.cursor = stored, stored.cursor
 	topic.options, topic.deliver, topic.subscribed = options, deliver, true
+	topic.nextMark = e.host.Monotonic() + e.options.PollInterval
 	e.nextPass = e.host.Monotonic() // look at once for what crashes left behind
 	e.wakeCoordinator()
 	return &Subscription{e, topic, options}, nil
