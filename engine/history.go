@@ -16,8 +16,8 @@ type AttemptStatus string
 
 const (
 	AttemptPending AttemptStatus = statusPending // queued, waiting for its retry, or being executed: see LockState
-	AttemptSuccess AttemptStatus = statusSuccess
-	AttemptError   AttemptStatus = statusError
+	AttemptSuccess AttemptStatus = statusSuccess // its handler succeeded, and the worker could write so
+	AttemptError   AttemptStatus = statusError   // it failed, or its worker was lost: see Attempt.Error
 )
 
 // LockState tells pending attempts apart, by the database's clock. It is empty for attempts that have ended.
