@@ -50,10 +50,12 @@ func TestRandomPlansKeepEveryInvariant(t *testing.T) {
 func shrunk(f *failure) faults.Plan {
 	return scenarios.Shrink(f.run.Listed(), func(plan faults.Plan) bool {
 		again, err := f.workload.Run(plan, f.run.Seed, scenarios.Bug{})
-		return err == nil && slices.ContainsFunc(properties.Violations(again.Journal), func(v properties.Violation) bool {
-			return v.Property == f.found.Property
-		})
+		return err == nil && violates(again, f.found.Property)
 	})
+}
+
+func violates(run *scenarios.Run, property string) bool {
+	return slices.ContainsFunc(properties.Violations(run.Journal), func(v properties.Violation) bool { return v.Property == property })
 }
 
 // drawn lets rapid choose, so that it can shrink.
