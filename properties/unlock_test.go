@@ -31,8 +31,8 @@ func TestAnAttemptThatAnOperatorUnlocksIsFencedAgainstItsFirstWorker(t *testing.
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, violation := range properties.Violations(run.Journal) {
-				t.Errorf("%s, %s: %s", name, schedule, violation)
+			if found := properties.Violations(run.Journal); len(found) > 0 {
+				t.Errorf("%s, %s: %s\nshrunk plan, seed 1:\n%s", name, schedule, found[0], shrunk(&failure{workload, run, found[0]}))
 			}
 		}
 	}
