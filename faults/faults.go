@@ -32,6 +32,10 @@ const (
 	FailWatch Kind = "fail-stream"
 	Unlock    Kind = "unlock"
 
+	Failover Kind = "failover"
+	Rollback Kind = "failover-rollback"
+	Lag      Kind = "replication-lag"
+
 	RedisFailover Kind = "redis-failover"
 )
 
@@ -94,6 +98,13 @@ var Catalogue = []Entry{
 	{Kind: Delay, What: "hold change-stream notifications back", Stream: true, Span: "for", Shrinks: "remove; first occurrence"},
 	{Kind: Duplicate, What: "deliver change-stream notifications twice", Stream: true, Shrinks: "remove; first occurrence"},
 	{Kind: FailWatch, What: "break the change stream", Stream: true, Shrinks: "remove; first occurrence"},
+	{Kind: Failover, What: "the primary hands everything over and steps down; until another is elected, the database can be reached by nobody",
+		Positions: []Position{Before, Unanswered}, Span: "elected after", Shrinks: "remove; first occurrence"},
+	{Kind: Rollback, What: "the primary loses the other members, so that nothing that it writes is acknowledged; another is elected; " +
+		"the process does not notice for as long again; then the old one steps down, and what it wrote is rolled back",
+		Positions: []Position{Before, Unanswered}, Span: "elected after", Shrinks: "remove; first occurrence"},
+	{Kind: Lag, What: "the primary loses the other members for a while: what it writes is acknowledged, and seen by majority reads, only afterwards",
+		Positions: []Position{Before, Unanswered}, Span: "for", Shrinks: "remove; first occurrence"},
 	{Kind: Unlock, What: "an operator unlocks every locked attempt by hand, although its worker lives",
 		Positions: Positions, Breaks: "at-most-once", Shrinks: "remove; first occurrence"},
 	{Kind: RedisFailover, What: "Redis fails over to a replica that has not seen the last writes (count; 1 if none is given)",

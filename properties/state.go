@@ -213,14 +213,7 @@ func (s *State) apply(event *journal.Event) {
 			s.Forced += event.Span
 		}
 	case journal.FaultStruck:
-		s.struck[event.Process] = true
-		if strings.HasPrefix(event.Name, string(faults.Refuse)) {
-			s.allStruck = true // the server refuses them all
-		}
-		s.LastFault = max(s.LastFault, event.Time)
-		if !strings.HasPrefix(event.Name, string(faults.SetClock)) { // whose span is no time that passes
-			s.LastFault = max(s.LastFault, event.Time+event.Span)
-		}
+		s.faultStruck(event)
 	case journal.ProcessStarted:
 		s.lives[event.Process] = int(event.Number)
 	case journal.ProcessFrozen:
@@ -249,6 +242,21 @@ func (s *State) apply(event *journal.Event) {
 	case journal.HandlerStarted, journal.HandlerEnded, journal.HandlerCancelled, journal.EffectPerformed:
 		s.handler(event)
 	}
+}
+
+func (s *State) faultStruck(event *journal.Event) {
+	s.struck[event.Process] = true
+	span := event.Span
+	switch kind, _, _ := strings.Cut(event.Name, " "); faults.Kind(kind) {
+	case faults.Refuse, faults.Failover, faults.Lag:
+		s.allStruck = true // the server refuses them all, or lets them all wait
+	case faults.Rollback:
+		s.allStruck = true
+		span *= 2 // until another is elected, and then until the last has noticed
+	case faults.SetClock:
+		span = 0 // it is no time that passes
+	}
+	s.LastFault = max(s.LastFault, event.Time+span)
 }
 
 // settle takes in what must not show before the properties have seen the event.

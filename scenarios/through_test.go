@@ -3,6 +3,7 @@ package scenarios_test
 import (
 	"flag"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,19 +20,21 @@ import (
 var plans = flag.Int("through-plans", 50, "random plans to run straight to the model and through the driver")
 
 // onTheWire are the faults that the driver sees, and does something about.
-var onTheWire = []faults.Kind{faults.LoseCall, faults.LoseReply, faults.Partition, faults.FailWatch}
+var onTheWire = []faults.Kind{faults.LoseCall, faults.LoseReply, faults.Partition, faults.FailWatch, faults.Failover, faults.Rollback}
 
-// troubled tells whether a request, a reply or a change stream was lost in the run.
+// troubled tells whether a request, a reply or a change stream was lost in the run. So is the reply to a write that becomes visible while the members
+// lag: nobody is left that could wait.
 func troubled(j *journal.Journal) bool {
+	gap, lag := false, false
 	for i := range j.Events {
 		event := &j.Events[i]
 		if event.Kind != journal.FaultStruck && event.Kind != journal.Withheld {
 			continue
 		}
-		for _, kind := range onTheWire {
-			if name, _, _ := strings.Cut(event.Name, " "); name == string(kind) {
-				return true
-			}
+		name, _, _ := strings.Cut(event.Name, " ")
+		gap, lag = gap || name == string(faults.Gap), lag || name == string(faults.Lag)
+		if slices.Contains(onTheWire, faults.Kind(name)) || gap && lag {
+			return true
 		}
 	}
 	return false

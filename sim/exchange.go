@@ -53,18 +53,20 @@ func (c call) exchange(kind, collection string, apply func() error) (err error) 
 	w.record(issued)
 
 	occurrence, what := w.reach(t, c.point), lostRequest
-	lost := w.strike(t, c.point, occurrence, faults.Before) || t.process.cutOff > 0
+	lost := w.strike(t, c.point, occurrence, faults.Before) || c.cutOff()
 	switch {
 	case lost:
 	case slices.Contains(w.refusals, c.point):
 		err = c.to.refused(kind)
 	default:
 		t.pause()
+		t.under = &c
 		err, what = apply(), lostReply
+		t.under = nil
 		lost = w.strike(t, c.point, occurrence, faults.Unanswered)
 	}
 	t.pause()
-	if lost || t.process.cutOff > 0 {
+	if lost || c.cutOff() {
 		err = fmt.Errorf("%s: %w", what, c.to.lost)
 	}
 	answered := c.event(journal.Answered)
@@ -85,12 +87,12 @@ const (
 // store.ErrUnknownOutcome if the request or the reply was lost; then the reply is to be thrown away.
 func (c *Connection) Poll(point string, apply func()) error {
 	w, t := c.begin()
-	occurrence := w.reach(t, point)
-	if w.strike(t, point, occurrence, faults.Before) || c.process.cutOff > 0 {
+	occurrence, this := w.reach(t, point), call{w, t, point, database}
+	if w.strike(t, point, occurrence, faults.Before) || this.cutOff() {
 		return fmt.Errorf("%s: %w", lostRequest, store.ErrUnknownOutcome)
 	}
 	apply()
-	if w.strike(t, point, occurrence, faults.Unanswered) || c.process.cutOff > 0 {
+	if w.strike(t, point, occurrence, faults.Unanswered) || this.cutOff() {
 		return fmt.Errorf("%s: %w", lostReply, store.ErrUnknownOutcome)
 	}
 	w.strike(t, point, occurrence, faults.After)
@@ -108,6 +110,9 @@ func (c *Connection) Wait(ctx context.Context, patience time.Duration) error {
 	}
 	c.Check()
 	t := w.current
+	if t.under != nil {
+		w.recordWrites(t.under.event(0)) // what it waits for may be done by others, but is its own
+	}
 	w.waiting = append(w.waiting, t)
 	defer func() { w.waiting = slices.DeleteFunc(w.waiting, func(other *task) bool { return other == t }) }()
 	t.sleep(ctx, patience, nil)
@@ -160,6 +165,11 @@ var database = &peer{store.ErrUnknownOutcome, func(kind string) error {
 	return &store.Error{Code: codeUnauthorized, CodeName: "Unauthorized", Message: "not authorized on " + Database + " to execute " + kind}
 }}
 
+// cutOff reports whether the server cannot be reached now.
+func (c call) cutOff() bool {
+	return c.task.process.cutOff > 0 || c.to == database && c.world.leaderless
+}
+
 func (c call) event(kind journal.Kind) journal.Event {
 	return journal.Event{Kind: kind, Process: c.task.process.index, Task: c.task.id, Point: c.point}
 }
@@ -183,10 +193,13 @@ func (c call) apply(m Message) (err error) {
 	// The rest is the server's doing: it goes on even if the process is frozen or dies meanwhile.
 	c.task.gap = 0
 	w, life, visible := c.world, c.task.process.instance, false
-	stamp := w.model.Reserve(w.ServerNow())
+	server := w.serverOf(c.task.process)
+	stamp := server.Reserve(w.ServerNow())
 	w.during(gap, func() {
-		var number int64
-		w.model.Stamped(stamp, func() { number, err = m.Apply(func() {}) })
+		number := int64(0)
+		if err = errSteppedDown; w.serverOf(c.task.process) == server {
+			server.Stamped(stamp, func() { number, err = m.Apply(func() {}) })
+		}
 		c.recordApplied(number, err)
 		if visible = true; !life.over {
 			w.makeReady(c.task)

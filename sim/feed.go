@@ -13,7 +13,7 @@ import (
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
 
-// What a feed fails with under the faults fail-stream and partition.
+// What a feed fails with under the faults fail-stream and partition. When the primary changes, it fails with errSteppedDown.
 var (
 	errStreamBroken = errors.New("sim: the change stream broke")
 	errCutOff       = errors.New("sim: the database cannot be reached")
@@ -201,10 +201,8 @@ func (f *Feed) NextEvent() (bson.D, error) {
 		return item.event, nil
 	}
 	switch {
-	case errors.Is(f.failure, errStreamBroken), errors.Is(f.failure, errCutOff):
+	case errors.Is(f.failure, errStreamBroken), errors.Is(f.failure, errCutOff), errors.Is(f.failure, errSteppedDown):
 		return nil, f.broken
-	case errors.Is(f.failure, store.ErrStreamClosed):
-		return nil, f.failure
 	}
 	return nil, f.failure
 }

@@ -29,7 +29,7 @@ func (s *simulatedStore) Watch(ctx context.Context, watch store.Watch) (store.St
 	err := c.Exchange(Message{
 		Point: string(watch.Point), Kind: KindWatch, Collection: watch.Collection,
 		Apply: func(func()) (_ int64, err error) {
-			model, err = w.model.OpenStream(Database, watch)
+			model, err = c.server().OpenStream(Database, watch)
 			return 0, err
 		},
 	})

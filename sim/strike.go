@@ -74,6 +74,12 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 		t.process.clock = fault.Span
 	case faults.Gap:
 		t.gap = fault.Span // the exchange sees to it
+	case faults.Failover:
+		w.failOver(fault.Span)
+	case faults.Rollback:
+		w.rollBack(t.process, fault.Span)
+	case faults.Lag:
+		w.lag(fault.Span)
 	case faults.Unlock:
 		w.unlock(t.process)
 	case faults.RedisFailover:
@@ -86,6 +92,9 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 
 // unlock is what an operator does by hand who believes that a worker is dead.
 func (w *World) unlock(p *Process) {
+	if !w.model.IsPrimary() {
+		return // there is none
+	}
 	for _, eng := range p.engines {
 		lock := bson.D{}
 		for _, field := range []string{"startedAt", "lockOwner", "lockToken", "lockedAt", "lockedUntil", "heartbeatAt"} {

@@ -30,6 +30,7 @@ type task struct {
 	ended    bool
 	priority int           // in a schedule of priorities; those that fell back are below zero
 	gap      time.Duration // between the stamp of the write under way and its visibility
+	under    *call         // that a server works at
 }
 
 // spawn starts a task; it waits for its first turn.

@@ -63,9 +63,10 @@ const ttlInterval = 60 * time.Second
 
 // World is a simulated world. Add processes, then Run it once.
 type World struct {
-	config   Config
-	journal  *journal.Journal
-	model    *mongosim.Server
+	config  Config
+	journal *journal.Journal
+	model   *mongosim.Server // the primary; without one, the last
+	replication
 	redis    redisServer
 	fences   map[string]uint64 // by key: the largest that the receivers of FencedEffect have seen
 	postgres *pgsim.Server
@@ -98,7 +99,7 @@ type World struct {
 	waiting  []*task  // for something of the database to change
 	connect  func(p *Process) store.Store
 	handlers []*running // that run now
-	applied  int        // entries of the model's oplog that are in the journal
+	applied  int        // entries of the model's oplog that are in the journal: all that a majority has
 	contexts []*task
 	closing  bool
 	ended    string
@@ -124,12 +125,14 @@ func New(config Config) (*World, error) {
 	w := &World{
 		config:  config,
 		journal: &journal.Journal{},
-		model:   mongosim.New(mongosim.Options{Seed: config.Seed, Standalone: config.Standalone}),
 		redis:   newRedisServer(config.Seed), fences: map[string]uint64{}, postgres: pgsim.New(),
 		random:  newRandom(config.Seed, 0),
 		choices: config.Plan.Choices,
 		counts:  map[string]int{},
 		pending: append([]faults.Fault(nil), config.Plan.Faults...),
+	}
+	if err := w.startDatabase(); err != nil {
+		return nil, err
 	}
 	w.drawDemotions()
 	w.connect = func(p *Process) store.Store { return &simulatedStore{p.Connect()} }
@@ -142,7 +145,7 @@ func New(config Config) (*World, error) {
 // Journal returns the record of the run.
 func (w *World) Journal() *journal.Journal { return w.journal }
 
-// Model returns the database, for looking at.
+// Model returns the database, for looking at: the primary, if it is a replica set.
 func (w *World) Model() *mongosim.Server { return w.model }
 
 // Now is the true virtual time since the start.
@@ -197,27 +200,35 @@ func (w *World) record(event journal.Event) {
 	w.journal.Append(event)
 }
 
-// recordWrites puts what the model applied since the last time into the journal, in the name of the event.
+// recordWrites puts what a majority of the members has, and had not the last time, into the journal. What the model applied since
+// the last time was done in the name of the event.
 func (w *World) recordWrites(as journal.Event) {
-	for _, entry := range w.model.OplogSince(w.applied) {
-		as.Collection, as.Key, as.Document = entry.Collection, keyText(entry.ID), nil
-		switch {
-		case entry.Expired:
-			as.Kind = journal.Expired
-		case entry.After == nil && entry.Before != nil:
-			as.Kind = journal.Deleted
-		case entry.After != nil:
-			as.Kind, as.Document = journal.Wrote, entry.After
-		default:
-			continue // a collection was created or dropped
-		}
-		w.record(as)
+	w.replicate()
+	entries, committed := w.model.OplogSince(w.applied), w.model.CommittedLen()-w.applied
+	for i := range entries[:committed] {
+		w.recordWrite(w.authorOf(i, as), &entries[i])
 	}
-	if w.applied != w.model.OplogLen() {
+	if len(entries) > len(w.authors) {
 		w.Changed()
 	}
-	w.applied = w.model.OplogLen()
+	w.applied += committed
+	w.keepAuthors(committed, len(entries)-committed, as)
 	w.wakeFeeds()
+}
+
+func (w *World) recordWrite(as journal.Event, entry *mongosim.Entry) {
+	as.Collection, as.Key, as.Document = entry.Collection, keyText(entry.ID), nil
+	switch {
+	case entry.Expired:
+		as.Kind = journal.Expired
+	case entry.After == nil && entry.Before != nil:
+		as.Kind = journal.Deleted
+	case entry.After != nil:
+		as.Kind, as.Document = journal.Wrote, entry.After
+	default:
+		return // a collection was created or dropped
+	}
+	w.record(as)
 }
 
 // Changed lets those look again that wait for something of the database to change. The world calls it after every write; whoever changes

@@ -38,7 +38,8 @@ const (
 	ProcessClosing // Process: an orderly end was asked for
 	ProcessClosed  // Process, Error
 
-	// Operations on the database. Applied is followed by one Wrote or Deleted for each document that changed.
+	// Operations on the database. Applied is followed by one Wrote or Deleted for each document that changed; where a write waits for
+	// a majority of the members, they stand where the majority has it, and Applied comes after them.
 	Issued   // Process, Task, Point, Name: the kind of command, Collection
 	Applied  // Process, Task, Point, Number: documents read or matched, Error; of a script in Redis: Key, Document: its arguments and reply
 	Wrote    // Process, Task, Point, Collection, Key, Document: as it is now
@@ -74,6 +75,10 @@ const (
 	FaultStruck // Process, Task, Point, Name: the fault as text; Span
 	RunStarted  // Number: the wall clock at the start, in milliseconds since 1970
 	RunEnded    // Name: the reason
+
+	// The replica set, in worlds whose plan has faults of it. Wrote and its like then tell of what a majority of the members has.
+	PrimaryElected   // Number: the member, from 1
+	WritesRolledBack // Number: the member, from 1; Name: how many
 )
 
 var kindNames = [...]string{
@@ -88,6 +93,7 @@ var kindNames = [...]string{
 	GuardOpened: "guard-opened", ExecutionStarted: "execution-started", ExecutionEnded: "execution-ended",
 	ExecutionCancelled: "execution-cancelled",
 	FaultStruck:        "fault-struck", RunStarted: "run-started", RunEnded: "run-ended",
+	PrimaryElected: "primary-elected", WritesRolledBack: "writes-rolled-back",
 }
 
 func (k Kind) String() string {

@@ -49,7 +49,7 @@ func (c *Clients) Connect(p *sim.Process, opts ...*options.ClientOptions) (*mong
 	if merged.Timeout != nil {
 		return nil, fmt.Errorf("%w: it is %v", ErrTimeout, *merged.Timeout)
 	}
-	connected := &client{world: c.world, connection: p.Connect(), link: c.server.Link()}
+	connected := &client{world: c.world, connection: p.Connect(), server: c.server}
 	hello, err := c.world.Model().Run(c.world.ServerNow(), "admin", store.Command{Kind: store.Hello})
 	if err != nil {
 		return nil, fmt.Errorf("mongodriver: hello: %w", err)

@@ -18,8 +18,21 @@ import (
 type client struct {
 	world      *sim.World
 	connection *sim.Connection
-	link       *wire.Link
-	troubles   int // exchanges in a row after which the driver tries again
+	server     *wire.Server
+	links      map[int]*wire.Link // by member
+	troubles   int                // exchanges in a row after which the driver tries again
+}
+
+// link returns the connection to the member that the process takes for the primary.
+func (c *client) link() *wire.Link {
+	member := c.connection.Member()
+	if c.links[member] == nil {
+		if c.links == nil {
+			c.links = map[int]*wire.Link{}
+		}
+		c.links[member] = c.server.Link(member)
+	}
+	return c.links[member]
 }
 
 // command is what the way of a message depends on.
@@ -129,7 +142,7 @@ func (e *exchange) kind() string {
 // answer lets the server run the command.
 func (e *exchange) answer(between func()) (number int64, err error) {
 	var body bson.D
-	e.reply, body, e.failure = e.link.Answer(wire.Surroundings{Wait: e.wait, Between: between, Watch: e.watch}, e.request)
+	e.reply, body, e.failure = e.link().Answer(wire.Surroundings{Wait: e.wait, Between: between, Watch: e.watch}, e.request)
 	if e.failure != nil {
 		return 0, e.failure
 	}
@@ -173,7 +186,7 @@ func (e *exchange) result(err error) ([]byte, error) {
 	case e.failure != nil:
 		return nil, e.failure
 	case e.reply == nil && errors.As(err, &refused):
-		return e.link.Refuse(e.request, refused)
+		return e.link().Refuse(e.request, refused)
 	}
 	return e.reply, nil
 }

@@ -7,11 +7,15 @@ import (
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
 
-// errorIn returns the error that a reply carries: that of the command, or those of its statements.
+// errorIn returns the error that a reply carries: that of the command, those of its statements, or that of the write concern, which leaves open
+// whether the write will last.
 func errorIn(reply bson.D) error {
 	if code, failed := asInt64(field(reply, "code")); failed {
 		message, _ := field(reply, "errmsg").(string)
 		return mongosim.Refuse(int32(code), "%s", message)
+	}
+	if concern, failed := field(reply, "writeConcernError").(bson.D); failed {
+		return errorIn(concern)
 	}
 	failures, _ := field(reply, "writeErrors").(bson.A)
 	if len(failures) == 0 {

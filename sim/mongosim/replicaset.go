@@ -257,9 +257,10 @@ func (s *Server) Replicated(n int) int {
 }
 
 // MajorityCommitted reports whether the first n entries of the oplog can no longer be rolled back, as far as this server knows.
-func (s *Server) MajorityCommitted(n int) bool { return s.committedLen() >= n }
+func (s *Server) MajorityCommitted(n int) bool { return s.CommittedLen() >= n }
 
-func (s *Server) committedLen() int {
+// CommittedLen is how many entries of the oplog can no longer be rolled back, as far as this server knows.
+func (s *Server) CommittedLen() int {
 	if s.set == nil || len(s.set.members) == 1 {
 		return len(s.oplog)
 	}

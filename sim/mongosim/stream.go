@@ -55,7 +55,7 @@ func (s *Server) Stream(database string, request StreamRequest) (*Stream, error)
 	if err := request.check(); err != nil {
 		return nil, err
 	}
-	st := &Stream{server: s, database: database, request: request, next: s.committedLen()}
+	st := &Stream{server: s, database: database, request: request, next: s.CommittedLen()}
 	for _, d := range request.Pipeline {
 		if err := st.addStage(d); err != nil {
 			return nil, err
@@ -207,7 +207,7 @@ func (st *Stream) advance(wanted bool) (e *Entry, token, event bson.D, err error
 	if st.next < st.server.history {
 		return nil, nil, nil, historyLost()
 	}
-	for visible := st.server.committedLen(); st.next < visible; {
+	for visible := st.server.CommittedLen(); st.next < visible; {
 		e = &st.server.oplog[st.next]
 		st.next++
 		if !st.concerns(e) {

@@ -69,9 +69,9 @@ func (s *Server) snapshot(caller *Caller) (*view, error) {
 			return nil, refuse(codeSnapshotTooOld, "Read timestamp %s is older than the oldest available timestamp.", format(caller.At.Time))
 		}
 		return s.viewAt(position), nil
-	case caller.Majority && s.committedLen() < len(s.oplog):
-		if s.majority == nil || s.majority.position != s.committedLen() {
-			s.majority = s.viewAt(s.committedLen())
+	case caller.Majority && s.CommittedLen() < len(s.oplog):
+		if s.majority == nil || s.majority.position != s.CommittedLen() {
+			s.majority = s.viewAt(s.CommittedLen())
 		}
 		return s.majority, nil
 	}

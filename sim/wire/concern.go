@@ -164,18 +164,21 @@ func (r *request) concernError(reply bson.D, struck *failPoint) bson.D {
 	until := r.clock().Add(r.write.timeout)
 	for {
 		r.mu.Lock()
-		length := r.model.OplogLen()
-		done := r.model.MajorityCommitted(length)
+		if !r.located {
+			r.length, r.changes, r.located = r.model.OplogLen(), r.model.StateChanges(), true
+		}
+		done := r.model.MajorityCommitted(r.length)
 		if !r.write.majority {
-			done = r.model.Replicated(length) >= int(r.write.members)
+			done = r.model.Replicated(r.length) >= int(r.write.members)
 		}
-		still, changed := r.model.IsPrimary(), r.changed
+		// After a change of role the entry may have been rolled back, and others may stand in its place.
+		still, changed := r.model.IsPrimary() && r.model.StateChanges() == r.changes, r.changed
 		r.mu.Unlock()
-		if done {
-			return nil
-		}
 		if !still {
 			return concernProblem(189, "Primary stepped down while waiting for replication")
+		}
+		if done {
+			return nil
 		}
 		patience := time.Duration(-1)
 		if r.write.timeout > 0 {

@@ -28,17 +28,28 @@ const (
 // cursor is what a client has not fetched yet: the rest of a find, or a change stream. It lasts until it is
 // exhausted or killed; unlike a server, this one does not close idle cursors.
 type cursor struct {
+	node      *node // that has it: no other member knows of it
 	namespace string
 	rest      []bson.D
 	stream    Events
 	failure   error // that the stream ended with, after the events that have been sent
+	awaited   int   // commands that wait for events of it
 }
 
 // keep gives a cursor an id. The caller holds the lock.
-func (s *Server) keep(c *cursor) int64 {
-	s.lastCursor++
-	s.cursors[s.lastCursor] = c
-	return s.lastCursor
+func (r *request) keep(c *cursor) int64 {
+	r.lastCursor++
+	c.node = r.connection.node
+	r.cursors[r.lastCursor] = c
+	return r.lastCursor
+}
+
+// cursor returns the cursor that this member knows by the id, or nil. The caller holds the lock.
+func (r *request) cursor(id int64) *cursor {
+	if c := r.cursors[id]; c != nil && c.node == r.connection.node {
+		return c
+	}
+	return nil
 }
 
 // forget ends a cursor. The caller holds the lock.
@@ -101,21 +112,34 @@ func (r *request) getMore() (bson.D, error) {
 	until := r.clock().Add(await)
 	for last := false; ; {
 		reply, waitsFor, changed, err := r.nextBatch(id, namespace, size)
-		if err != nil || waitsFor == nil || last {
+		if err != nil || waitsFor == nil {
 			return reply, err
 		}
-		if last, err = r.await(changed, max(0, until.Sub(r.clock())), waitsFor); err != nil {
+		if last {
+			r.leave(waitsFor)
+			return reply, nil
+		}
+		last, err = r.await(changed, max(0, until.Sub(r.clock())), waitsFor.stream)
+		r.leave(waitsFor)
+		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// nextBatch answers one batch without waiting. If it is empty, although the cursor may have more after changed is closed, it
-// names the stream that there may be more of.
-func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D, waitsFor Events, changed <-chan struct{}, err error) {
+// leave says that the command does not wait any more for events of the cursor.
+func (r *request) leave(c *cursor) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.cursors[id]
+	c.awaited--
+}
+
+// nextBatch answers one batch without waiting. If it is empty, although the cursor may have more after changed is closed, it
+// returns the cursor, which the caller is to leave.
+func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D, waitsFor *cursor, changed <-chan struct{}, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.cursor(id)
 	switch {
 	case c == nil:
 		return nil, nil, nil, refuse(codeCursorNotFound, "cursor id %d not found", id)
@@ -139,7 +163,8 @@ func (r *request) nextBatch(id int64, namespace string, size int) (reply bson.D,
 		return nil, nil, nil, err
 	}
 	if len(batch) == 0 && !ended {
-		waitsFor = c.stream
+		waitsFor = c
+		c.awaited++
 	}
 	return r.cursorReply(id, namespace, "nextBatch", batch, c.stream.Token()), waitsFor, r.changed, nil
 }
@@ -150,19 +175,23 @@ func (r *request) killCursors() (bson.D, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	killed, unknown := bson.A{}, bson.A{}
+	killed, unknown, awaited := bson.A{}, bson.A{}, 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, element := range ids {
 		id, _ := element.(int64)
-		if r.cursors[id] == nil {
+		c := r.cursor(id)
+		if c == nil {
 			unknown = append(unknown, element)
 			continue
 		}
+		awaited += c.awaited
 		r.forget(id)
 		killed = append(killed, element)
 	}
-	r.wake() // a getMore that waits on one of them must see that it is gone
+	if awaited > 0 {
+		r.wake() // a getMore must see that its cursor is gone; in a simulated world, nobody else is to be woken by housekeeping
+	}
 	return bson.D{
 		{Key: "cursorsKilled", Value: killed}, {Key: "cursorsNotFound", Value: unknown},
 		{Key: "cursorsAlive", Value: bson.A{}}, {Key: "cursorsUnknown", Value: bson.A{}},

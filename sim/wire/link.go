@@ -36,9 +36,9 @@ type Events interface {
 
 var _ Events = (*mongosim.Stream)(nil)
 
-// Link makes a link to the only, or the first, member.
-func (s *Server) Link() *Link {
-	return &Link{connection{server: s, node: s.nodes[0], address: "model:27017", id: s.lastID.Add(1)}}
+// Link makes a link to a member; the only, or the first, is 0.
+func (s *Server) Link(member int) *Link {
+	return &Link{connection{server: s, node: s.nodes[member], address: "model:27017", id: s.lastID.Add(1)}}
 }
 
 // Answer runs the command of a message and returns the reply, as a message and as the document in it. Both are nil if the client wants none.

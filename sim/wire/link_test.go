@@ -23,7 +23,7 @@ func newLink(t testing.TB) *Link {
 	t.Helper()
 	server := NewServer(Options{Model: mongosim.New(mongosim.Options{}), Now: still})
 	t.Cleanup(server.Close)
-	return server.Link()
+	return server.Link(0)
 }
 
 // said decodes a reply.

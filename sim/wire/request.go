@@ -33,6 +33,9 @@ type request struct {
 
 	opTime   bson.Timestamp // of the last write when the command ended
 	wrote    bool
+	located  bool      // the command has looked at the model, and changes is set
+	changes  int64     // of the model's role, when it did so first
+	length   int       // of the oplog when it did so last: so much must be acknowledged
 	deadline time.Time // of maxTimeMS; zero without
 	stream   bool      // the command is about a change stream
 }
@@ -168,12 +171,15 @@ func (r *request) locked(run func() error) error {
 	for {
 		r.mu.Lock()
 		before := r.model.OplogLen()
+		if !r.located {
+			r.changes, r.located = r.model.StateChanges(), true
+		}
 		err := run()
 		if r.model.OplogLen() != before {
 			r.wrote = true
 			r.spread()
 		}
-		r.opTime = r.model.LastWrite()
+		r.opTime, r.length = r.model.LastWrite(), r.model.OplogLen()
 		changed := r.changed
 		r.mu.Unlock()
 		if !errors.Is(err, mongosim.ErrBlocked) {
@@ -222,7 +228,7 @@ func (r *request) isAboutStream() bool {
 	case "getMore":
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		c := r.cursors[r.number64(r.name)]
+		c := r.cursor(r.number64(r.name))
 		return c != nil && c.stream != nil
 	}
 	return false
