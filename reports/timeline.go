@@ -93,6 +93,10 @@ func (t *timeline) sentence(event *journal.Event) string {
 		return t.written(event)
 	case journal.Expired:
 		return "retention removes " + event.Collection + " " + event.Key
+	case journal.PrimaryElected:
+		return fmt.Sprintf("member %d is elected primary", event.Number)
+	case journal.WritesRolledBack:
+		return fmt.Sprintf("member %d follows, and takes back what only it had: %s writes", event.Number, event.Name)
 	case journal.RunEnded:
 		return "the run ends: " + event.Name
 	}

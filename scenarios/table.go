@@ -213,6 +213,40 @@ var deliveries = []Scenario{
 		Expect: once,
 	},
 	{
+		Name:  "failover",
+		Title: "the primary steps down right after it has recorded the success",
+		Story: "The success is stored, and no reply comes: the primary steps down, and for 8 s there is none. The worker cannot know whether it was recorded. " +
+			"It asks again under its own token when another is elected, and finds that it was.",
+		Faults: []faults.Fault{{
+			Kind: faults.Failover, Process: faults.AnyProcess, Point: string(engine.PointAttemptSucceed),
+			Position: faults.Unanswered, Occurrence: 1, Span: 8 * time.Second,
+		}},
+		Expect: once,
+	},
+	{
+		Name:  "failover-rollback",
+		Title: "the success is recorded on a primary that is cut off, and rolled back",
+		Story: "The primary loses the other members, and the worker records its success there. 8 s later another is elected, which knows nothing of it, and the " +
+			"worker does not notice for 8 s more. A majority never had the success, so the worker is never told of it. It is taken back, and the worker " +
+			"records it again, under the lease that it still has.",
+		Faults: []faults.Fault{{
+			Kind: faults.Rollback, Process: faults.AnyProcess, Point: string(engine.PointAttemptSucceed),
+			Position: faults.Before, Occurrence: 1, Span: 8 * time.Second,
+		}},
+		Expect: once,
+	},
+	{
+		Name:  "replication-lag",
+		Title: "the other members lag behind while the success is recorded",
+		Story: "The primary has recorded the success, and a majority gets it only 20 s later. So long nobody is told, and nobody sees it who reads with the concern " +
+			"that the engine pins. The worker waits, and is told in the end.",
+		Faults: []faults.Fault{{
+			Kind: faults.Lag, Process: faults.AnyProcess, Point: string(engine.PointAttemptSucceed),
+			Position: faults.Before, Occurrence: 1, Span: 20 * time.Second,
+		}},
+		Expect: once,
+	},
+	{
 		Name:  "stale-discoverer",
 		Title: "a discoverer wakes up after its event was delivered and forgotten",
 		Story: "A discoverer hangs for 150 s while its insert of the delivery is under way. Another takes over, the event is handled, and " +

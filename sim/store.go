@@ -56,8 +56,9 @@ func (s *simulatedStore) applyParts(ctx context.Context, command store.Command, 
 // that the command as a whole failed with. Those of single documents wait, as do writes that changed nothing, since they tell
 // of what others wrote (MongoDB's src/mongo/db/repl/repl_client_info.h, setLastOpToSystemLastOpTime).
 func (s *simulatedStore) unconcerned(kind store.Kind, err error) bool {
+	w := s.connection.process.world
 	switch {
-	case s.connection.process.world.set == nil || !writes(kind) || errors.Is(err, store.ErrUnknownOutcome):
+	case w.set == nil || w.config.WriteConcernOne || !writes(kind) || errors.Is(err, store.ErrUnknownOutcome):
 		return true
 	case err == nil:
 		return false

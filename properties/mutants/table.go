@@ -58,6 +58,13 @@ var ofEngine = []Mutant{
 		Command: at(func(c store.Command) store.Command { c.Upsert = false; return c }, engine.PointPublish),
 	},
 	{
+		Name: "write-concern-one", What: "the write concern is not pinned: a publication is acknowledged that a failover rolls back", Caught: "I1",
+		WriteConcernOne: true,
+		Faults: []faults.Fault{{
+			Kind: faults.Rollback, Process: "publisher", Point: string(engine.PointPublish), Position: faults.Before, Occurrence: 1, Span: 5 * time.Second,
+		}},
+	},
+	{
 		Name: "cursor-first", What: "the cursor moves before the events are materialized", Caught: "I1",
 		// Polling finds the event when it is older than the visibility window, so that the cursor may move at once.
 		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, PollInterval: 20 * time.Second},
@@ -122,6 +129,14 @@ var ofEngine = []Mutant{
 		}},
 		Faults:  []faults.Fault{unlock},
 		Command: at(withoutFilter("lockToken"), engine.PointAttemptHeartbeat),
+	},
+	{
+		Name: "claim-on-one-member", What: "the write concern is not pinned: a handler starts on a claim that a failover rolls back", Caught: "I3",
+		WriteConcernOne: true,
+		Workload:        topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{Time: 20 * time.Second}}),
+		Faults: []faults.Fault{{
+			Kind: faults.Rollback, Process: faults.AnyProcess, Point: string(engine.PointAttemptClaim), Position: faults.Before, Occurrence: 1, Span: 5 * time.Second,
+		}},
 	},
 	{
 		Name: "claim-takes-locked", What: "the claim does not ask whether the attempt is locked", Caught: "I3",
