@@ -15,4 +15,11 @@
 //
 // A call of the database yields twice: before it is applied and before its reply is seen. A crash can therefore
 // strike before it, between, or after.
+//
+// # The replica set
+//
+// If the plan has faults of a replica set, the database has three members. Commands go to the member that the process takes for the primary, writes wait until a
+// majority has them, and reads see only what a majority has: these are the concerns that engine/store/mongostore pins. The journal shows a write when a
+// majority has it, in the name of whoever did it. One that is rolled back is never in it, and whoever was told of its success has been told of something
+// that did not happen: the properties find that.
 package sim
