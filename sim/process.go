@@ -107,10 +107,15 @@ func (p *Process) start() {
 	life := p.instance
 	life.main = true
 	w.spawn(p, "main", func() {
-		defer func() { life.main = false }()
+		exits := false
+		defer func() { life.main = exits }()
 		if err := p.main(context.Background(), p); err != nil {
 			w.record(journal.Event{Kind: journal.ErrorReported, Process: p.index, Task: w.current.id, Error: err.Error()})
-			w.after(0, func() { p.kill("exit", superviseAfter) })
+			exits = true // it has not done what it is there for, and starts again: until then, the run is not over
+			w.after(0, func() {
+				life.main = false
+				p.kill("exit", superviseAfter)
+			})
 			return
 		}
 		if w.closing {

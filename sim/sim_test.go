@@ -358,3 +358,21 @@ func TestAPlanThatCannotBeIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestARunIsNotOverWhileAProcessThatFailedIsToStartAgain(t *testing.T) {
+	lives := 0
+	w, err := sim.New(sim.Config{Seed: 1, Limit: time.Minute, Done: func(w *sim.World) bool { return w.Mains() == 0 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Add("worker", func(context.Context, *sim.Process) error {
+		if lives++; lives == 1 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	w.Run()
+	if lives != 2 {
+		t.Errorf("%d lives, want 2", lives)
+	}
+}

@@ -46,8 +46,10 @@ func shop(handler func(Bank) engine.Handler[Order]) func(w *simtest.World) {
 		bank, published := &fakeBank{}, 0
 		w.Add("shop", func(ctx context.Context, p *sim.Process) error {
 			eng, err := p.Open(ctx, engine.Options{ConsumerGroup: "shop"})
-			for ; err == nil && published < 2; published++ {
-				_, err = orders.Publish(ctx, eng, Order{"Ada", 4200})
+			for err == nil && published < 2 {
+				if _, err = orders.Publish(ctx, eng, Order{"Ada", 4200}); err == nil {
+					published++
+				}
 			}
 			return err
 		})

@@ -45,8 +45,10 @@ func accounts(handler func(Store) engine.Handler[Change], options engine.Subscri
 		model, published := memory{}, 0
 		w.Add("bank", func(ctx context.Context, p *sim.Process) error {
 			eng, err := p.Open(ctx, engine.Options{ConsumerGroup: "bank"})
-			for ; err == nil && published < changes; published++ {
-				_, err = changed.Publish(ctx, eng, Change{"ada", published + 1, 100})
+			for err == nil && published < changes {
+				if _, err = changed.Publish(ctx, eng, Change{"ada", published + 1, 100}); err == nil {
+					published++ // if it is unknown whether it was stored, the next life publishes it again
+				}
 			}
 			return err
 		})

@@ -106,8 +106,10 @@ func (b booking) runInBubble(t *testing.T, plan faults.Plan, way func(*sim.World
 	published := 0
 	world.Add("publisher", func(ctx context.Context, p *sim.Process) error {
 		eng, err := p.Open(ctx, engine.Options{ConsumerGroup: "till", ChangeStreams: engine.ChangeStreamsDisabled})
-		for ; err == nil && published < deposits; published++ {
-			_, err = topic.Publish(ctx, eng, deposit{Amount: 10})
+		for err == nil && published < deposits {
+			if _, err = topic.Publish(ctx, eng, deposit{Amount: 10}); err == nil {
+				published++
+			}
 		}
 		return err
 	})
