@@ -76,7 +76,7 @@ func TestEveryStrategyFindsAPlantedBugAndShrinksIt(t *testing.T) {
 			return s.Failures, err
 		},
 		"priorities": func() ([]explore.Failure, error) {
-			s, err := explore.Random{Seed: 1, Runs: 500, Depth: 3, Bug: bug(t, "retry-not-unique"), Limits: limits}.Run()
+			s, err := explore.Random{Seed: 1, Runs: 2000, Depth: 3, Bug: bug(t, "retry-not-unique"), Limits: limits}.Run()
 			return s.Failures, err
 		},
 		"coverage": func() ([]explore.Failure, error) {

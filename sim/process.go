@@ -107,15 +107,10 @@ func (p *Process) start() {
 	life := p.instance
 	life.main = true
 	w.spawn(p, "main", func() {
-		exits := false
-		defer func() { life.main = exits }()
+		defer func() { life.main = false }()
 		if err := p.main(context.Background(), p); err != nil {
 			w.record(journal.Event{Kind: journal.ErrorReported, Process: p.index, Task: w.current.id, Error: err.Error()})
-			exits = true // it has not done what it is there for, and starts again: until then, the run is not over
-			w.after(0, func() {
-				life.main = false
-				p.kill("exit", superviseAfter)
-			})
+			w.during(0, func() { p.kill("exit", superviseAfter) }) // until it has started again, the run is not over
 			return
 		}
 		if w.closing {
