@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -105,7 +106,7 @@ func (x *execution) record(outcome outcome) error {
 	case !outcome.started:
 		x.refuse(x.engine.context)
 		return x.leaseLost("the lease ran out before the handler started")
-	case x.lost:
+	case x.lost, x.engine.defects.Has(defect.LossByError) && strings.Contains(outcome.problem(), ErrLeaseLost.Error()):
 		return x.leaseLost("the handler's outcome is dropped")
 	case outcome.failure == nil:
 		return x.succeed()

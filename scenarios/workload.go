@@ -88,6 +88,8 @@ type Work struct {
 	Time time.Duration
 	// FailFirst is how many attempts fail before they have the effect.
 	FailFirst int
+	// Misleading failures say that the lease is lost, as those of another library of leases may.
+	Misleading bool
 	// Fenced effects carry the fence of the guard's claim, and their receiver refuses owners who were overtaken.
 	Fenced bool
 	// Stubborn work does not look at its context: it goes on after its lease is lost.
@@ -284,6 +286,13 @@ func (k Work) task(eng *engine.Engine) task {
 	}
 }
 
+func (k Work) failure() error {
+	if k.Misleading {
+		return fmt.Errorf("%w: %w", ErrDeclined, engine.ErrLeaseLost)
+	}
+	return ErrDeclined
+}
+
 func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event[Order], perform effect) error {
 	if k.Stubborn {
 		ctx = context.WithoutCancel(ctx)
@@ -292,7 +301,7 @@ func (k Work) handle(ctx context.Context, eng *engine.Engine, event engine.Event
 		return err
 	}
 	if event.Attempt <= k.FailFirst {
-		return ErrDeclined
+		return k.failure()
 	}
 	if err := perform(ctx, event.ID); err != nil {
 		return err

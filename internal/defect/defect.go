@@ -49,6 +49,8 @@ const (
 	CloseLeavesOne Defect = "close-leaves-one"
 	// TicketForgets takes a claim that found nothing as proof that nothing has become claimable meanwhile.
 	TicketForgets Defect = "ticket-forgets"
+	// LossByError takes a handler's error for a lost lease if it says so (upstream weakness W13).
+	LossByError Defect = "loss-by-error"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.
 	RetryAtMostOnce Defect = "retry-at-most-once"
 )

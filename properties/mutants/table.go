@@ -65,6 +65,10 @@ var ofEngine = []Mutant{
 		}},
 	},
 	{
+		Name: "loss-by-error", What: "a handler's error that says that the lease is lost is taken for a lost lease", Caught: "I8",
+		Workload: topics(scenarios.TopicLoad{Do: scenarios.Work{FailFirst: 1, Misleading: true}}), Defect: defect.LossByError,
+	},
+	{
 		Name: "cursor-first", What: "the cursor moves before the events are materialized", Caught: "I1",
 		// Polling finds the event when it is older than the visibility window, so that the cursor may move at once.
 		Workload: scenarios.Workload{Replicas: 2, PublishAt: time.Second, PollInterval: 20 * time.Second},
