@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/fencepost-sim/fencepost/internal/defect"
 )
 
 // A lease is granted, renewed and found expired by the database's clock alone ($$NOW), so that no worker's clock decides
@@ -26,8 +28,11 @@ func (e *Engine) renewedEnd(field string) bson.D {
 }
 
 // deadline is the monotonic time at which the holder of a lease stops. The database granted the lease after we asked, so
-// it ends later than asked + LockTimeout; a tenth is kept as a margin for clocks that run at different rates and for the
-// time that a handler needs to notice.
+// it ends later than asked + LockTimeout; a tenth is kept as a margin for clocks that run at different rates (as long as the worker's is
+// less than a tenth slow) and for the time that a handler needs to notice.
 func (e *Engine) deadline(asked time.Duration) time.Duration {
+	if e.defects.Has(defect.NoMargin) {
+		return asked + e.options.LockTimeout
+	}
 	return asked + e.options.LockTimeout - e.options.LockTimeout/10
 }

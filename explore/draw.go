@@ -202,6 +202,9 @@ func drawFault(s Source, t Terrain, swarm Swarm) faults.Fault {
 	if fault.Kind == faults.SetClock {
 		fault.Span = oneOf(s, "clock", -5*time.Minute, -time.Second, time.Second, 5*time.Minute)
 	}
+	if fault.Kind == faults.Drift {
+		fault.Span = oneOf(s, "drift", -5*time.Minute, -time.Second, time.Second, 5*time.Minute)
+	}
 	if fault.Kind == faults.Gap {
 		// Only the publication is stamped by $currentDate and read by its stamp; a gap longer than the window is not promised.
 		fault.Point, fault.Span = string(engine.PointPublish), min(fault.Span, 4*time.Second)

@@ -25,6 +25,7 @@ const (
 	Refuse    Kind = "refuse-commands"
 	Partition Kind = "partition"
 	SetClock  Kind = "set-clock"
+	Drift     Kind = "clock-drift"
 	Gap       Kind = "visibility-gap"
 	Drop      Kind = "drop-notifications"
 	Delay     Kind = "delay-notifications"
@@ -66,6 +67,8 @@ type Entry struct {
 	Zero string
 	// Signed says that Span may be negative.
 	Signed bool
+	// Most is the largest Span, in either direction, or zero.
+	Most time.Duration
 	// Stream says that occurrences count the notifications of a process, not its calls at a point.
 	Stream bool
 	// Breaks says which promise the fault breaks by itself; such faults are only for scenarios that say so.
@@ -92,6 +95,8 @@ var Catalogue = []Entry{
 		Positions: []Position{Before, Unanswered}, Span: "for", Shrinks: "remove; first occurrence"},
 	{Kind: SetClock, What: "set the wall clock of the process wrong; it stays wrong over restarts",
 		Positions: []Position{Before, After}, Span: "by", Signed: true, Shrinks: "remove; first occurrence"},
+	{Kind: Drift, What: "let the clocks of the process, the wall's and the monotonic one, run fast or slow from now on; its timers follow them",
+		Positions: []Position{Before, After}, Span: "gained in an hour", Signed: true, Most: 5 * time.Minute, Shrinks: "remove; first occurrence"},
 	{Kind: Gap, What: "the server takes the timestamp of a write now, and makes the write visible later",
 		Positions: []Position{Before}, Span: "visible after", Shrinks: "remove; first occurrence"},
 	{Kind: Drop, What: "drop change-stream notifications", Stream: true, Shrinks: "remove; first occurrence"},
@@ -155,6 +160,8 @@ func (f Fault) Validate() error {
 		return fmt.Errorf("%w: %s: occurrence %d; allowed: 1 and more", ErrInvalid, f.Kind, f.Occurrence)
 	case f.Span < 0 && !entry.Signed:
 		return fmt.Errorf("%w: %s: span %v; allowed: not negative", ErrInvalid, f.Kind, f.Span)
+	case entry.Most > 0 && max(f.Span, -f.Span) > entry.Most:
+		return fmt.Errorf("%w: %s: span %v; allowed: -%v to %v", ErrInvalid, f.Kind, f.Span, entry.Most, entry.Most)
 	case f.Span != 0 && entry.Span == "":
 		return fmt.Errorf("%w: %s: span %v; allowed: none for this kind", ErrInvalid, f.Kind, f.Span)
 	case f.Span == 0 && entry.Span != "" && entry.Zero == "":

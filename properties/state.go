@@ -253,7 +253,7 @@ func (s *State) faultStruck(event *journal.Event) {
 	case faults.Rollback:
 		s.allStruck = true
 		span *= 2 // until another is elected, and then until the last has noticed
-	case faults.SetClock:
+	case faults.SetClock, faults.Drift:
 		span = 0 // it is no time that passes
 	}
 	s.LastFault = max(s.LastFault, event.Time+span)

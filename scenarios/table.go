@@ -201,6 +201,24 @@ var deliveries = []Scenario{
 		Expect: once,
 	},
 	{
+		Name:  "slow-clocks",
+		Title: "the clocks of a worker run 8 % slow, and it is cut off under its handler",
+		Story: "By its own clock the worker has its lease for longer than the database grants it. It keeps a tenth of it as a margin: its handler is told in time, " +
+			"before another worker starts.",
+		Workload: Workload{Topics: []TopicLoad{{Do: Work{Time: time.Minute}}}},
+		Faults: []faults.Fault{
+			{
+				Kind: faults.Drift, Process: faults.AnyProcess, Point: string(engine.PointEventRead),
+				Position: faults.Before, Occurrence: 1, Span: -5 * time.Minute,
+			},
+			{
+				Kind: faults.Partition, Process: faults.AnyProcess, Point: string(engine.PointAttemptHeartbeat),
+				Position: faults.Before, Occurrence: 1, Span: 50 * time.Second,
+			},
+		},
+		Expect: afterLostWorker(1, 0),
+	},
+	{
 		Name:  "visibility-gap",
 		Title: "an event becomes visible after a later one",
 		Story: "The database has stamped the first event, and makes it visible 2 s later, when the second has long been seen. The " +

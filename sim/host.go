@@ -27,11 +27,13 @@ func (h *simulatedHost) task() *task {
 }
 
 func (h *simulatedHost) Now() time.Time {
-	return h.process.world.ServerNow().Add(h.process.clock)
+	p := h.process
+	return p.world.ServerNow().Add(p.clock.wrong + p.clock.gained(p.world.now))
 }
 
 func (h *simulatedHost) Monotonic() time.Duration {
-	return h.process.world.now - h.process.started
+	p := h.process
+	return p.world.now - p.started + p.clock.gained(p.world.now) - p.began
 }
 
 // NewID makes a UUIDv7 (RFC 9562, section 5.7) of the process's clock and its seeded stream.
@@ -67,7 +69,7 @@ func (h *simulatedHost) Sleep(ctx context.Context, wait time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	h.task().sleep(ctx, max(0, wait), nil)
+	h.task().sleep(ctx, h.process.clock.trueTime(max(0, wait)), nil)
 	return context.Cause(ctx)
 }
 
@@ -103,7 +105,7 @@ func (s *signal) Wait(ctx context.Context, timeout time.Duration) bool {
 		return false
 	}
 	s.waiters = append(s.waiters, t)
-	t.sleep(ctx, timeout, s)
+	t.sleep(ctx, s.host.process.clock.trueTime(timeout), s)
 	return t.woken
 }
 

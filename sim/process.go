@@ -41,8 +41,9 @@ type Process struct {
 	ids         random
 	counts      map[string]int // how often each point was reached, over all incarnations
 	notified    int
-	cutOff      int           // partitions that are under way
-	clock       time.Duration // by how much its wall clock is wrong
+	cutOff      int // partitions that are under way
+	clock       clock
+	began       time.Duration // what the clock had gained when this life began
 	// instance marks one life of the process: what belongs to an earlier one is dead.
 	instance *instance
 }
@@ -99,6 +100,7 @@ func (p *Process) start() {
 	w := p.world
 	p.incarnation++
 	p.dead, p.frozen = false, 0
+	p.began = p.clock.gained(w.now)
 	p.started, p.engines, p.tasks, p.parked = w.now, nil, nil, nil
 	p.closers, p.postgres = nil, nil
 	p.instance = &instance{process: p}

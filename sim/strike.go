@@ -71,7 +71,9 @@ func (w *World) inflict(t *task, fault faults.Fault) (lost bool) {
 		w.partition(t.process, fault.Span)
 		return true
 	case faults.SetClock:
-		t.process.clock = fault.Span
+		t.process.clock.wrong = fault.Span
+	case faults.Drift:
+		t.process.clock.drift(w.now, fault.Span)
 	case faults.Gap:
 		t.gap = fault.Span // the exchange sees to it
 	case faults.Failover:

@@ -49,6 +49,8 @@ const (
 	CloseLeavesOne Defect = "close-leaves-one"
 	// TicketForgets takes a claim that found nothing as proof that nothing has become claimable meanwhile.
 	TicketForgets Defect = "ticket-forgets"
+	// NoMargin believes in a lease until its very end by the worker's own clock.
+	NoMargin Defect = "no-margin"
 	// LossByError takes a handler's error for a lost lease if it says so (upstream weakness W13).
 	LossByError Defect = "loss-by-error"
 	// RetryAtMostOnce retries lost workers under at-most-once, too.

@@ -143,6 +143,20 @@ var ofEngine = []Mutant{
 		}},
 	},
 	{
+		Name: "no-margin", What: "a worker believes in its lease until its very end by its own clock, which runs slow", Caught: "I3",
+		Workload: scenarios.Workload{Replicas: 2, LockTimeout: 2 * time.Minute, Topics: []scenarios.TopicLoad{
+			{Options: unordered, Do: scenarios.Work{Time: 10 * time.Minute}},
+		}},
+		Defect: defect.NoMargin,
+		Faults: []faults.Fault{
+			{
+				Kind: faults.Drift, Process: faults.AnyProcess, Point: string(engine.PointEventRead),
+				Position: faults.Before, Occurrence: 1, Span: -5 * time.Minute,
+			},
+			stall(engine.PointAttemptHeartbeat, 5*time.Minute),
+		},
+	},
+	{
 		Name: "claim-takes-locked", What: "the claim does not ask whether the attempt is locked", Caught: "I3",
 		Workload: topics(scenarios.TopicLoad{Events: 2, Options: unordered, Do: scenarios.Work{Time: time.Second}}),
 		Command:  at(withoutFilter("lockToken"), engine.PointAttemptClaim),
