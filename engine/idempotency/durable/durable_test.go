@@ -390,3 +390,19 @@ func TestR68TheDriverIsOnlyWhereItIsNeeded(t *testing.T) {
 		}
 	}
 }
+
+func TestASweepThatCannotEndOrWouldDeleteAllIsRefused(t *testing.T) {
+	_, client, h := modelled()
+	c := consumer(t, client, durable.Options{Host: h})
+	for _, batch := range []int{0, -1} {
+		if _, err := c.Sweep(t.Context(), time.Hour, batch); !errors.Is(err, idempotency.ErrConfiguration) {
+			t.Errorf("batch %d: %v", batch, err)
+		}
+		if _, err := durable.Sweep(t.Context(), nil, time.Hour, batch); !errors.Is(err, idempotency.ErrConfiguration) {
+			t.Errorf("batch %d, once: %v", batch, err)
+		}
+	}
+	if _, err := c.Sweep(t.Context(), -time.Hour, 1); !errors.Is(err, idempotency.ErrConfiguration) {
+		t.Errorf("a negative span: %v", err)
+	}
+}
