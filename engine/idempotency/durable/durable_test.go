@@ -406,3 +406,14 @@ func TestASweepThatCannotEndOrWouldDeleteAllIsRefused(t *testing.T) {
 		t.Errorf("a negative span: %v", err)
 	}
 }
+
+func TestALockThatTheFunctionWaitsForIsNotTheEvent(t *testing.T) {
+	_, client, h := modelled()
+	c := consumer(t, client, durable.Options{Host: h})
+	_, err := c.Consume(t.Context(), event, func(context.Context, pgport.Tx) error {
+		return &pgport.Error{Code: pgport.LockNotAvailable, Message: "a row of the function's"}
+	})
+	if err == nil || errors.Is(err, idempotency.ErrInFlight) {
+		t.Errorf("got %v", err)
+	}
+}
