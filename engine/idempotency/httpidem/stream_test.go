@@ -364,3 +364,20 @@ func TestC09AClientThatIsGoneDoesNotKeepItsAnswerFromBeingStored(t *testing.T) {
 		t.Errorf("got %d, %v", recorded.Code, recorded.Header())
 	}
 }
+
+func TestAnImpossibleStatusPanicsAsItDoesUnmounted(t *testing.T) {
+	recovered := make(chan any, 1)
+	s := serve(t, httpidem.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		defer func() {
+			recovered <- recover()
+			w.WriteHeader(http.StatusTeapot)
+		}()
+		w.WriteHeader(0)
+	})
+	if got := s.do(); got.status != http.StatusTeapot {
+		t.Errorf("status %d", got.status)
+	}
+	if value := <-recovered; value != "invalid WriteHeader code 0" {
+		t.Errorf("recovered %v", value)
+	}
+}
