@@ -365,6 +365,19 @@ func TestC09AClientThatIsGoneDoesNotKeepItsAnswerFromBeingStored(t *testing.T) {
 	}
 }
 
+func TestAPanicOfAnOptionHoldsNothing(t *testing.T) {
+	s := serve(t, httpidem.Options{CacheableStatus: func(int) bool { panic(http.ErrAbortHandler) }}, func(http.ResponseWriter, *http.Request) {})
+	if response, err := s.client.Do(s.build()); err == nil {
+		_ = response.Body.Close()
+		t.Errorf("an answer: %d", response.StatusCode)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := s.guard.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAnImpossibleStatusPanicsAsItDoesUnmounted(t *testing.T) {
 	recovered := make(chan any, 1)
 	s := serve(t, httpidem.Options{}, func(w http.ResponseWriter, _ *http.Request) {
