@@ -394,3 +394,16 @@ func TestAnImpossibleStatusPanicsAsItDoesUnmounted(t *testing.T) {
 		t.Errorf("recovered %v", value)
 	}
 }
+
+func TestR42AStreamThatIsNeverFlushedIsNotStoredEither(t *testing.T) {
+	for _, contentType := range []string{"text/event-stream", "application/x-ndjson"} {
+		s := serve(t, httpidem.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			fmt.Fprintln(w, "{}")
+		})
+		s.expect(200, "", 1)
+		if a := s.expect(200, "", 2); a.replayed() {
+			t.Errorf("%s was replayed", contentType)
+		}
+	}
+}
