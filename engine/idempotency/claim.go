@@ -211,6 +211,15 @@ func (x *Execution) release() {
 	}
 }
 
+// Abandon ends an execution whose outcome nobody knows, because a part of the caller's panicked between the function and Complete or Release:
+// what was done must not be given free, so the claim stays until its lease runs out, and is not renewed. After Complete or Release it
+// does nothing.
+func (x *Execution) Abandon() {
+	if !x.finished { // only its owner sets it
+		x.guard.host.Enter(x.finish)
+	}
+}
+
 func (x *Execution) sendRelease() { x.err = x.guard.config.Store.Release(x.caller, x.claim) }
 
 // settle ends the heartbeat and tries a last step a few times. It can be repeated, since it carries the token.

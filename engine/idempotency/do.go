@@ -76,6 +76,7 @@ func Do[T any](ctx context.Context, g *Guard, op Op, codec Codec[T], function fu
 	}()
 	value, err = function(execution.Context())
 	ended = true
+	defer execution.Abandon() // if the classifier or the codec panics
 	return value, settle(ctx, execution, codec, value, err), err
 }
 

@@ -423,3 +423,35 @@ func TestWrongOptionsAreNamedWithTheirValueAndWhatIsAllowed(t *testing.T) {
 		t.Errorf("an empty key: %v", err)
 	}
 }
+
+type panickingCodec struct{ idempotency.Codec[int] }
+
+func (panickingCodec) Encode(int) ([]byte, error) { panic("no code") }
+
+func TestAPanicOfTheCodecIsADeathAfterTheEffectAndHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := open(t, idempotency.Config{DisableSweeper: true})
+		runs := 0
+		charge := func(context.Context) (int, error) { runs++; return runs, nil }
+		func() {
+			defer func() {
+				if value := recover(); value != "no code" {
+					t.Errorf("recovered %v", value)
+				}
+			}()
+			_, _, _ = idempotency.Do(t.Context(), g, op, panickingCodec{}, charge)
+		}()
+		if _, _, err := idempotency.Do(t.Context(), g, op, idempotency.JSON[int](), charge); !errors.Is(err, idempotency.ErrInFlight) || runs != 1 {
+			t.Errorf("at once: %v after %d runs; want that what was done is not given free", err, runs)
+		}
+		time.Sleep(30 * time.Second)
+		if _, outcome, err := idempotency.Do(t.Context(), g, op, idempotency.JSON[int](), charge); err != nil || !outcome.Takeover {
+			t.Errorf("after the lease: %+v, %v", outcome, err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := g.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -69,7 +69,7 @@ const (
 // Options configures a Consumer. The zero value is the default.
 type Options struct {
 	// LockTimeout is how long a claim waits for another transaction that consumes the same event; then the error is ErrInFlight. A
-	// waiting claim holds a connection. Default 1 s, at most 1 minute.
+	// waiting claim holds a connection. It is lock_timeout of the whole transaction: the function may set another one for its own statements. Default 1 s, at most 1 minute.
 	LockTimeout time.Duration
 	// Isolation of the transactions. Default: the database's.
 	Isolation pgport.Isolation
@@ -176,7 +176,7 @@ func (c *Consumer) consumeOnce(ctx context.Context, e Event, function func(ctx c
 	}
 	if function != nil {
 		if err := function(ctx, tx); err != nil {
-			return 0, classify(err)
+			return 0, retryable(err)
 		}
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -209,12 +209,17 @@ func Claim(ctx context.Context, tx pgport.Executor, e Event) (claimed bool, err 
 	return rows == 1, nil
 }
 
-// classify adds what an error of the server means.
+// classify adds what an error of the server means that comes from a step of the claim.
 func classify(err error) error {
-	switch {
-	case pgport.HasCode(err, pgport.LockNotAvailable):
+	if pgport.HasCode(err, pgport.LockNotAvailable) {
 		return fmt.Errorf("%w: %w", idempotency.ErrInFlight, err)
-	case pgport.HasCode(err, pgport.SerializationFailure, pgport.DeadlockDetected):
+	}
+	return retryable(err)
+}
+
+// retryable marks what a new transaction may not meet again. That a function waited too long for a lock of its own says nothing about the event.
+func retryable(err error) error {
+	if pgport.HasCode(err, pgport.SerializationFailure, pgport.DeadlockDetected) {
 		return fmt.Errorf("%w: %w", ErrRetry, err)
 	}
 	return err

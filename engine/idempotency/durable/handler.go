@@ -14,7 +14,7 @@ import (
 
 // EventOf names an event of the engine for its consumer group: the topic is "topic#group", since several groups may share the database.
 func EventOf[T any](event engine.Event[T]) Event {
-	return Event{ID: event.ID, Topic: event.Topic + "#" + event.ConsumerGroup}
+	return Event{ID: event.ID, Topic: event.Topic + "#" + event.ConsumerGroup, Time: event.CreatedAt}
 }
 
 // Handler makes a handler for the engine of one whose effect is a write in PostgreSQL: claim, write and COMMIT are one transaction, so the

@@ -116,3 +116,15 @@ func testHandler(t *testing.T, pool *pgxpool.Pool) {
 		t.Errorf("%d effects; want one for each of two groups", n)
 	}
 }
+
+func TestAnEventOfTheEngineHasATimeThatCanBeTooOld(t *testing.T) {
+	_, client, h := modelled()
+	c := consumer(t, client, durable.Options{Host: h, RefuseOlder: true})
+	handler := durable.Handler(c, func(context.Context, pgport.Tx, engine.Event[string]) error { return nil })
+	for age, want := range map[time.Duration]error{time.Hour: nil, 31 * 24 * time.Hour: durable.ErrTooOld} {
+		e := engine.Event[string]{ID: age.String(), Topic: "t", ConsumerGroup: "g", CreatedAt: time.Now().Add(-age)}
+		if err := handler(t.Context(), e); !errors.Is(err, want) {
+			t.Errorf("%v: %v", age, err)
+		}
+	}
+}

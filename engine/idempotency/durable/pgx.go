@@ -70,6 +70,9 @@ func ClaimEvent(ctx context.Context, tx Execer, e Event) (claimed bool, err erro
 
 // Sweep deletes up to batch claims that are older than the span, and returns how many.
 func Sweep(ctx context.Context, db Execer, olderThan time.Duration, batch int) (int64, error) {
+	if err := checkSweep(olderThan, batch); err != nil {
+		return 0, err
+	}
 	return pgxExecutor{db}.Exec(ctx, pgport.Sweep, olderThan.Microseconds(), int64(batch))
 }
 

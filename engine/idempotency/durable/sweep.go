@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fencepost-sim/fencepost/engine/idempotency"
 	"github.com/fencepost-sim/fencepost/engine/idempotency/pgport"
 )
 
@@ -16,6 +17,9 @@ const (
 // Sweep deletes claims that are older than the span, so many in each transaction, until there are none. Several processes may sweep at
 // once: they do not wait for each other.
 func (c *Consumer) Sweep(ctx context.Context, olderThan time.Duration, batch int) (deleted int64, err error) {
+	if err := checkSweep(olderThan, batch); err != nil {
+		return 0, err
+	}
 	for {
 		rows, err := c.sweepOnce(ctx, olderThan, batch)
 		deleted += rows
@@ -23,6 +27,16 @@ func (c *Consumer) Sweep(ctx context.Context, olderThan time.Duration, batch int
 			return deleted, err
 		}
 	}
+}
+
+func checkSweep(olderThan time.Duration, batch int) error {
+	switch {
+	case olderThan < 0:
+		return &idempotency.ConfigurationError{Field: "olderThan", Value: olderThan, Allowed: "no negative span"}
+	case batch < 1:
+		return &idempotency.ConfigurationError{Field: "batch", Value: batch, Allowed: "1 or more"}
+	}
+	return nil
 }
 
 func (c *Consumer) sweepOnce(ctx context.Context, olderThan time.Duration, batch int) (rows int64, err error) {

@@ -91,11 +91,10 @@ func (i interceptor) intercept(ctx context.Context, request any, info *grpc.Unar
 	if err != nil {
 		return nil, statusOf(err)
 	}
-	var own error // of the handler: it goes to the client as it is
+	ran := false // then the error is the handler's, and goes to the client as it is
 	answer, outcome, err := idempotency.Do(ctx, i.guard, op, messages{}, func(ctx context.Context) (any, error) {
-		var answer any
-		answer, own = handler(ctx, request)
-		return answer, own
+		ran = true
+		return handler(ctx, request)
 	})
 	switch {
 	case outcome.Replayed:
@@ -103,7 +102,7 @@ func (i interceptor) intercept(ctx context.Context, request any, info *grpc.Unar
 	case outcome.StoreError != nil || outcome.Unguarded:
 		_ = grpc.SetHeader(ctx, metadata.Pairs(StoredMetadata, "false"))
 	}
-	if err != nil && err != own {
+	if err != nil && !ran {
 		err = statusOf(err)
 	}
 	return answer, err

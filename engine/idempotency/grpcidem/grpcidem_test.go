@@ -248,3 +248,13 @@ func TestWrongOptionsOfAnInterceptorPanic(t *testing.T) {
 		}()
 	}
 }
+
+type manyErrors []error
+
+func (manyErrors) Error() string { return "several" }
+
+func TestAnErrorThatCannotBeComparedGoesToTheClient(t *testing.T) {
+	s := serve(t, guarded, func(context.Context, *structpb.Struct) (*wrapperspb.StringValue, error) { return nil, manyErrors{nil} })
+	s.expect(codes.Unknown, "several", 1, s.call(1, usual...))
+	s.expect(codes.Unknown, "several", 2, s.call(1, usual...))
+}

@@ -76,11 +76,12 @@ func (f failed) Read([]byte) (int, error) { return 0, f.err }
 const chunkSize = 64 << 10
 
 // readUpTo reads the body to its end, or a little more than the limit, which it returns in pieces, as it does with what came before
-// an error. A known length is read into one piece of that size.
+// an error. A known length is read into one piece of that size, and a byte more: a middleware that decompresses
+// may have left the length of what came, and then the body is longer.
 func readUpTo(body io.Reader, known, limit int64) (whole []byte, pieces []io.Reader, err error) {
 	size := int64(chunkSize)
 	if known > 0 {
-		size = known
+		size = known + 1
 	}
 	var chunks [][]byte
 	for total := int64(0); total <= limit; {
@@ -88,9 +89,7 @@ func readUpTo(body io.Reader, known, limit int64) (whole []byte, pieces []io.Rea
 		n, err := fill(body, chunk)
 		chunks, total = append(chunks, chunk[:n]), total+int64(n)
 		switch {
-		case known > 0 && total == known:
-			return chunk, nil, nil
-		case err == io.EOF && known <= 0 && total <= limit:
+		case err == io.EOF && total <= limit && (known <= 0 || total == known):
 			if len(chunks) == 1 {
 				return chunks[0], nil, nil
 			}
@@ -100,6 +99,7 @@ func readUpTo(body io.Reader, known, limit int64) (whole []byte, pieces []io.Rea
 		case err == io.EOF: // beyond the limit, or shorter than was said
 			return nil, readers(chunks), nil
 		}
+		known, size = 0, chunkSize // longer than was said
 	}
 	return nil, readers(chunks), nil
 }

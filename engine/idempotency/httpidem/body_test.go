@@ -332,3 +332,23 @@ func TestAChunkedBodyThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+func TestR38ABodyThatIsLongerThanItsLengthSaysArrivesWhole(t *testing.T) {
+	var got string
+	g := newGuard(t, idempotency.Config{Store: &idemtest.Memory{}})
+	guarded := httpidem.New(g, httpidem.Options{})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		if got = string(text); err != nil {
+			t.Error(err)
+		}
+	}))
+	for i, size := range []int{11, 100_000, 1 << 20, 1<<20 + 1} { // what a middleware that decompresses leaves
+		text := pattern(size)
+		r := httptest.NewRequest(http.MethodPost, "/payments", io.NopCloser(strings.NewReader(text)))
+		r.ContentLength = 10
+		r.Header = http.Header{"Idempotency-Key": {fmt.Sprint("k", i)}, "Tenant": {"t1"}, "Actor": {"a1"}}
+		if authenticate(guarded).ServeHTTP(httptest.NewRecorder(), r); got != text {
+			t.Errorf("%d bytes of %d arrived", len(got), size)
+		}
+	}
+}

@@ -244,6 +244,7 @@ func (m *mount) run(w http.ResponseWriter, r *http.Request, body *requestBody, e
 	}()
 	m.next.ServeHTTP(rec.forHandler(), inner)
 	ended = true
+	defer execution.Abandon() // if an option panics
 	if status, whole := rec.finish(); !m.settle(r.Context(), rec, status, whole, body.final(), execution) {
 		rec.markNotStored()
 	}

@@ -2,6 +2,7 @@ package httpidem
 
 import (
 	"bufio"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -50,6 +51,9 @@ func (w *recorder) WriteHeader(status int) {
 }
 
 func (w *recorder) writeHeader(status int) {
+	if status < 100 || status > 999 { // as net/http does: now, and not when the answer is sent
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	}
 	switch {
 	case w.passing:
 		w.client.WriteHeader(status) // superfluous: net/http says so in its log

@@ -364,3 +364,46 @@ func TestC09AClientThatIsGoneDoesNotKeepItsAnswerFromBeingStored(t *testing.T) {
 		t.Errorf("got %d, %v", recorded.Code, recorded.Header())
 	}
 }
+
+func TestAPanicOfAnOptionHoldsNothing(t *testing.T) {
+	s := serve(t, httpidem.Options{CacheableStatus: func(int) bool { panic(http.ErrAbortHandler) }}, func(http.ResponseWriter, *http.Request) {})
+	if response, err := s.client.Do(s.build()); err == nil {
+		_ = response.Body.Close()
+		t.Errorf("an answer: %d", response.StatusCode)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := s.guard.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnImpossibleStatusPanicsAsItDoesUnmounted(t *testing.T) {
+	recovered := make(chan any, 1)
+	s := serve(t, httpidem.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		defer func() {
+			recovered <- recover()
+			w.WriteHeader(http.StatusTeapot)
+		}()
+		w.WriteHeader(0)
+	})
+	if got := s.do(); got.status != http.StatusTeapot {
+		t.Errorf("status %d", got.status)
+	}
+	if value := <-recovered; value != "invalid WriteHeader code 0" {
+		t.Errorf("recovered %v", value)
+	}
+}
+
+func TestR42AStreamThatIsNeverFlushedIsNotStoredEither(t *testing.T) {
+	for _, contentType := range []string{"text/event-stream", "application/x-ndjson"} {
+		s := serve(t, httpidem.Options{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			fmt.Fprintln(w, "{}")
+		})
+		s.expect(200, "", 1)
+		if a := s.expect(200, "", 2); a.replayed() {
+			t.Errorf("%s was replayed", contentType)
+		}
+	}
+}

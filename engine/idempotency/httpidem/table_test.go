@@ -1,10 +1,13 @@
 package httpidem_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fencepost-sim/fencepost/engine/idempotency"
 	"github.com/fencepost-sim/fencepost/engine/idempotency/httpidem"
@@ -160,6 +163,23 @@ func TestR29C11AConcurrentRequestIs409WithTheLeaseLeft(t *testing.T) {
 		w.WriteHeader(http.StatusOK)
 	})
 	s.expect(200, "", 1)
+}
+
+func TestC11RetryAfterFollowsTheLease(t *testing.T) {
+	g := newGuard(t, idempotency.Config{Store: &idemtest.Memory{}, Lease: 7 * time.Second})
+	var nested http.Handler
+	got := http.Header{}
+	nested = authenticate(httpidem.New(g, httpidem.Options{})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		again := r.Clone(context.Background())
+		again.Body = http.NoBody
+		nested.ServeHTTP(&discard{header: got}, again)
+	})))
+	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+	r.Header = http.Header{"Idempotency-Key": {"k"}, "Tenant": {"t1"}, "Actor": {"a1"}}
+	nested.ServeHTTP(httptest.NewRecorder(), r)
+	if retry := got.Get("Retry-After"); retry != "7" && retry != "6" {
+		t.Errorf("Retry-After is %q, and the lease 7 s", retry)
+	}
 }
 
 func TestR30C04MalformedKeysAre400(t *testing.T) {
