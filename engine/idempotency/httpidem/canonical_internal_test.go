@@ -20,7 +20,7 @@ func TestC07JSONIsComparedBySortedNamesAndTheTextOfItsNumbers(t *testing.T) {
 		` { "b" : [ 1 , 2.50, -0, 1e400 ] , "a" : { "d":null,"c":true } } `: `{"a":{"c":true,"d":null},"b":[1,2.50,-0,1e400]}`,
 		`{"a":"\u0041\n\/\"\\\u00e9\ud83d\ude00"}`:                          `{"a":"A\u000a/\"\\é😀"}`,
 		`"x"`: `"x"`, `1`: `1`, `[]`: `[]`, `{}`: `{}`, `[[],{}]`: `[[],{}]`, "\t\r\n false\n": `false`,
-		`{"aa":1,"a":2,"":3}`: `{"":3,"a":2,"aa":1}`,
+		`{"aa":1,"a":2,"":3}`: `{"":3,"a":2,"aa":1}`, `{"ab":1,"aC":2,"A":3}`: `{"A":3,"aC":2,"ab":1}`,
 	} {
 		if got, ok := canonicalText(source); !ok || got != want {
 			t.Errorf("%s became %s, %v; want %s", source, got, ok, want)
@@ -40,7 +40,8 @@ func TestC07NumbersThatAFloatWouldMergeStayApart(t *testing.T) {
 
 func TestC07WhatCouldBeReadInTwoWaysIsComparedByItsBytes(t *testing.T) {
 	for _, source := range []string{
-		`{"a":1,"a":2}`, `{"a":1,"\u0061":1}`, `[{"x":{"b":1,"b":1}}]`, "\"\xff\"", `"\ud800"`, `"\ud800\u0041"`, `"\udc00\ud800"`,
+		`{"a":1,"a":2}`, `{"amount":1,"Amount":2}`, `{"b":1,"B":1,"a":1}`, `{"k":1,"\u212a":1}`, `{"é":1,"É":2}`, `{"ſ":1,"S":2}`,
+		`{"a":1,"\u0061":1}`, `[{"x":{"b":1,"b":1}}]`, "\"\xff\"", `"\ud800"`, `"\ud800\u0041"`, `"\udc00\ud800"`,
 		`{"a":}`, ``, `1 2`, strings.Repeat("[", 65) + strings.Repeat("]", 65),
 	} {
 		if got, ok := canonicalText(source); ok {

@@ -30,6 +30,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fencepost-sim/fencepost/engine/host"
@@ -168,9 +169,17 @@ func (m *mount) key(r *http.Request, ours, theirs []string) (idempotency.Key, er
 			return "", identityError(idempotency.ErrActorRequired, err)
 		}
 	}
-	// The path as it came: cleaned or decoded, two routes could become one.
-	route := r.Method + " " + r.URL.EscapedPath()
+	route := r.Method + " " + path(r)
 	return idempotency.RequestDigest([]byte(m.options.Scope), []byte(tenant), []byte(actor), []byte(route), []byte(text)), nil
+}
+
+// path is the path as it came: cleaned, decoded, or without the prefix that http.StripPrefix took away, two routes could become one.
+func path(r *http.Request) string {
+	seen := r.URL.EscapedPath()
+	if whole, _, _ := strings.Cut(r.RequestURI, "?"); strings.HasPrefix(whole, "/") && strings.HasSuffix(whole, seen) {
+		return whole
+	}
+	return seen // a request that no server has read, or whose path somebody has rewritten
 }
 
 // clientKey reads the key from the two headers. Both may be there if they say the same.

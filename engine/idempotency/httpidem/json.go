@@ -2,9 +2,11 @@ package httpidem
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"sync"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -18,7 +20,7 @@ var canonicalizers = sync.Pool{New: func() any { return &canonicalizer{} }}
 // would be one, and an amount could be replayed for another. Strings are unescaped and escaped again, so that "\u0041"
 // is "A".
 //
-// What is no JSON (RFC 8259), what two parsers could read in two ways (names that repeat, invalid UTF-8, unpaired surrogates) and what is
+// What is no JSON (RFC 8259), what two parsers could read in two ways (names that repeat, or differ in nothing but case, invalid UTF-8, unpaired surrogates) and what is
 // nested too deeply is refused. The scratch space is kept for the next body: encoding/json would allocate for every value.
 type canonicalizer struct {
 	source  []byte
@@ -204,6 +206,9 @@ func (c *canonicalizer) object() bool {
 func (c *canonicalizer) sort(start, first int) bool {
 	members := c.members[first:]
 	name := func(m member) []byte { return c.out[m.begin:m.nameEnd] }
+	if !c.distinct(members) {
+		return false
+	}
 	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(name(a), name(b)) })
 	c.sorted = append(c.sorted[:0], '{')
 	for i, m := range members {
@@ -219,6 +224,54 @@ func (c *canonicalizer) sort(start, first int) bool {
 	c.out = append(c.out[:start], c.sorted...)
 	c.members = c.members[:first]
 	return true
+}
+
+// distinct reports whether no two of the names differ in nothing but case. To encoding/json they are one name if the struct has a
+// field for it, and the last of them counts: with the names sorted, which one that was would be forgotten.
+func (c *canonicalizer) distinct(members []member) bool {
+	name := func(m member) []byte { return c.out[m.begin:m.nameEnd] }
+	if !slices.ContainsFunc(members, func(m member) bool { return slices.ContainsFunc(name(m), foldable) }) {
+		return true
+	}
+	slices.SortFunc(members, func(a, b member) int { return compareFolded(name(a), name(b)) })
+	for i := range members[1:] {
+		if compareFolded(name(members[i]), name(members[i+1])) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// foldable reports whether the byte may be part of a letter that is not a small one of ASCII.
+func foldable(b byte) bool { return 'A' <= b && b <= 'Z' || b >= utf8.RuneSelf }
+
+// compareFolded compares texts by the least of the letters that are the same but for case.
+func compareFolded(a, b []byte) int {
+	for len(a) > 0 && len(b) > 0 {
+		r, size := utf8.DecodeRune(a)
+		s, width := utf8.DecodeRune(b)
+		if order := cmp.Compare(folded(r), folded(s)); order != 0 {
+			return order
+		}
+		a, b = a[size:], b[width:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func folded(r rune) rune {
+	if r < utf8.RuneSelf {
+		if 'a' <= r && r <= 'z' {
+			r -= 'a' - 'A'
+		}
+		return r
+	}
+	for {
+		next := unicode.SimpleFold(r)
+		if next <= r {
+			return next
+		}
+		r = next
+	}
 }
 
 // text copies a string, unescaped as far as JSON allows.

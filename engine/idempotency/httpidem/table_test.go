@@ -256,7 +256,7 @@ func TestR36TenantScopeNeedsNoActorSharesReplaysAndNeverMeetsActorScope(t *testi
 	}
 	s.expect(400, "idempotency_tenant_required", 1, without("Tenant"))
 
-	// The other mount, on the same store, with an actor that a resolver invents: not even "" meets it.
+	// The other mount, on the same store, with an actor: it does not meet what the tenant shares.
 	var runs int
 	actors := httpidem.New(s.guard, httpidem.Options{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++ }))
 	r := s.build()
@@ -368,5 +368,27 @@ func TestWrongOptionsOfAMountPanic(t *testing.T) {
 			}()
 			httpidem.New(g, o)
 		}()
+	}
+}
+
+func TestTheSameRouteUnderTwoPrefixesIsTwoRoutes(t *testing.T) {
+	s := serve(t, httpidem.Options{}, created)
+	runs := 0
+	mount := httpidem.New(s.guard, httpidem.Options{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { runs++ }))
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", http.StripPrefix("/v1", authenticate(mount)))
+	mux.Handle("/v2/", http.StripPrefix("/v2", authenticate(mount)))
+	ask := func(target string) *discard {
+		r := s.build()
+		r.URL.Path, r.RequestURI = target, target
+		w := &discard{header: http.Header{}}
+		mux.ServeHTTP(w, r)
+		return w
+	}
+	for i, target := range []string{"/v1/pay", "/v2/pay", "/v2/pay"} {
+		want := min(i+1, 2)
+		if ask(target); runs != want {
+			t.Errorf("request %d, of %s: %d runs, want %d", i+1, target, runs, want)
+		}
 	}
 }
