@@ -34,7 +34,7 @@ func (fence) Observe(s *State, event *journal.Event) {
 		return
 	}
 	holder := s.Claimer(before.Token)
-	holds := holder.Process == event.Process && holder.Life == s.Life(event.Process)
+	holds := holder.Process == event.Process && holder.Life == s.Author(event).Life
 	writer := s.Journal.ProcessName(event.Process)
 	switch {
 	case now.Code == "worker_lost" && holds && holder.Task == event.Task:
@@ -59,7 +59,7 @@ func (fence) Observe(s *State, event *journal.Event) {
 // checkMember looks whether the writer has any business with what it writes.
 func checkMember(s *State, event *journal.Event) {
 	check := func(what, group, topic string) {
-		if !s.Member(event.Process, group, topic) {
+		if !s.Member(s.Author(event), group, topic) {
 			s.Violate("%s writes %s of group %s (%s), to whose topic %s it has not subscribed",
 				s.Journal.ProcessName(event.Process), what, group, event.Point, topic)
 		}
@@ -101,7 +101,7 @@ func checkTopic(s *State, c *Change[Subscription], event *journal.Event) {
 // heldBy tells whether the lease belongs to the process that did the event.
 func (s *State) heldBy(lease Lease, event *journal.Event) bool {
 	holder := s.Claimer(lease.Token)
-	return lease.Token != "" && holder.Process == event.Process && holder.Life == s.Life(event.Process)
+	return lease.Token != "" && holder.Process == event.Process && holder.Life == s.Author(event).Life
 }
 
 // checkCancelled looks at the handler of an attempt that is being taken from its worker: unless its process is frozen, or all were

@@ -47,6 +47,7 @@ type State struct {
 	attempts   map[string]*Attempt
 	byDelivery map[string][]*Attempt
 	lives      map[int]int // process → incarnation
+	tasks      map[int]int // task → incarnation of its process
 	claimers   map[string]Claimer
 	struck     map[int]bool
 	allStruck  bool
@@ -175,7 +176,7 @@ func newState(j *journal.Journal) *State {
 	return &State{
 		Journal: j, Guards: newGuards(storeOf(j)),
 		events: map[string]*Event{}, deliveries: map[string]*Delivery{}, attempts: map[string]*Attempt{},
-		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{}, left: map[int]bool{}, thawed: map[int]time.Duration{},
+		byDelivery: map[string][]*Attempt{}, lives: map[int]int{}, tasks: map[int]int{}, claimers: map[string]Claimer{}, struck: map[int]bool{}, frozen: map[int]bool{}, left: map[int]bool{}, thawed: map[int]time.Duration{},
 	}
 }
 
@@ -216,6 +217,8 @@ func (s *State) apply(event *journal.Event) {
 		s.faultStruck(event)
 	case journal.ProcessStarted:
 		s.lives[event.Process] = int(event.Number)
+	case journal.TaskStarted:
+		s.tasks[event.Task] = s.lives[event.Process]
 	case journal.ProcessFrozen:
 		s.frozen[event.Process] = true
 	case journal.ProcessThawed:
@@ -402,7 +405,7 @@ func (s *State) wroteSubscription(event *journal.Event) {
 // claimed remembers who wrote a token first.
 func (s *State) claimed(token string, event *journal.Event) {
 	if token != "" && s.claimers[token] == (Claimer{}) {
-		s.claimers[token] = Claimer{event.Process, s.lives[event.Process], event.Task}
+		s.claimers[token] = s.Author(event)
 	}
 }
 
@@ -503,7 +506,16 @@ func (s *State) Frozen(process int) bool {
 // Struck tells whether a fault has struck the process.
 func (s *State) Struck(process int) bool { return s.allStruck || s.struck[process] }
 
-// Life returns the incarnation of a process.
+// Author is who did the event. A write is in the journal when a majority has it: a process may have died and started again since it was done.
+func (s *State) Author(event *journal.Event) Claimer {
+	life, known := s.tasks[event.Task]
+	if !known {
+		life = s.lives[event.Process]
+	}
+	return Claimer{event.Process, life, event.Task}
+}
+
+// Life returns the present incarnation of a process.
 func (s *State) Life(process int) int { return s.lives[process] }
 
 // Settled tells whether every event that was stored so far has been delivered, to every group that must get it.
@@ -540,10 +552,10 @@ func (s *State) HoldsLease(h *Handler) bool {
 	return false
 }
 
-// Member tells whether an engine of the process's present life belongs to the group and, unless the topic is empty, has subscribed to it.
-func (s *State) Member(process int, group, topic string) bool {
+// Member tells whether an engine of that life of the process belongs to the group and, unless the topic is empty, has subscribed to it.
+func (s *State) Member(who Claimer, group, topic string) bool {
 	return slices.ContainsFunc(s.Engines, func(e *Engine) bool {
-		return e.Process == process && e.Life == s.lives[process] && e.Group == group &&
+		return e.Process == who.Process && e.Life == who.Life && e.Group == group &&
 			(topic == "" || slices.ContainsFunc(e.Limits, func(l Limit) bool { return l.Topic == topic }))
 	})
 }

@@ -352,12 +352,12 @@ func (w Workload) publish(ctx context.Context, p *sim.Process, progress *progres
 // delivered tells whether every event has ended in every group, and carried its retention date where there is one. It remembers
 // what it has seen, since retention removes deliveries.
 func (w Workload) delivered(world *sim.World, seen map[string]bool) bool {
-	for _, delivery := range world.Model().Documents(sim.Database, "orionjs.pulse.deliveries") {
+	for _, delivery := range world.Documents("orionjs.pulse.deliveries") {
 		if w.settled(delivery) {
 			seen[document.Text(delivery, "consumerGroup")+" "+document.Text(delivery, "eventId")] = true
 		}
 	}
-	return w.Groups*len(world.Model().Documents(sim.Database, "orionjs.pulse.events")) <= len(seen)
+	return w.Groups*len(world.Documents("orionjs.pulse.events")) <= len(seen)
 }
 
 func (w Workload) settled(delivery bson.D) bool {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/fencepost-sim/fencepost/engine/store"
 	"github.com/fencepost-sim/fencepost/faults"
 	"github.com/fencepost-sim/fencepost/sim/journal"
@@ -69,6 +71,16 @@ func (c *Connection) Member() int { return c.server().Member() }
 // caller is on whose behalf the servers run commands: reads have the read concern "majority", as those of mongostore.
 func (w *World) caller(kind store.Kind) mongosim.Caller {
 	return mongosim.Caller{Now: w.ServerNow(), Majority: w.set != nil && kind == store.Find}
+}
+
+// Documents returns the documents of a collection as a majority of the members has them; what only a member has may be rolled back. They must
+// not be changed.
+func (w *World) Documents(collection string) []bson.D {
+	documents, err := w.model.MajorityDocuments(Database, collection)
+	if err != nil {
+		return w.model.Documents(Database, collection) // its indexes are being built, so that nothing can be in it yet
+	}
+	return documents
 }
 
 // replicate lets all members within reach of the primary have everything.

@@ -56,12 +56,12 @@ func (w *World) done(*sim.World) bool {
 func (w *World) delivered() bool {
 	prefixes := w.Prefixes()
 	for _, prefix := range prefixes {
-		for _, delivery := range w.Model().Documents(sim.Database, prefix+".deliveries") {
+		for _, delivery := range w.Documents(prefix + ".deliveries") {
 			if document.Text(delivery, "status") != "pending" {
 				w.ended[document.Text(delivery, "consumerGroup")+" "+document.Text(delivery, "eventId")] = true
 			}
 		}
-		for _, subscription := range w.Model().Documents(sim.Database, prefix+".subscriptions") {
+		for _, subscription := range w.Documents(prefix + ".subscriptions") {
 			if !w.settled(prefix, subscription) {
 				return false
 			}
@@ -73,7 +73,7 @@ func (w *World) delivered() bool {
 func (w *World) settled(prefix string, subscription bson.D) bool {
 	group, topic := document.Text(subscription, "consumerGroup"), document.Text(subscription, "topic")
 	latest := document.Text(subscription, "offsetReset") == "latest"
-	return !slices.ContainsFunc(w.Model().Documents(sim.Database, prefix+".events"), func(event bson.D) bool {
+	return !slices.ContainsFunc(w.Documents(prefix+".events"), func(event bson.D) bool {
 		missing := document.Text(event, "topic") == topic && !w.ended[group+" "+document.Text(event, "_id")]
 		return missing && !(latest && before(event, subscription))
 	})

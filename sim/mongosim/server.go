@@ -150,11 +150,28 @@ func (s *Server) Documents(database, collection string) []bson.D {
 	if c == nil {
 		return nil
 	}
+	return c.documents()
+}
+
+func (c *collection) documents() []bson.D {
 	documents := make([]bson.D, 0, c.size)
 	for r := c.first; r != nil; r = r.next {
 		documents = append(documents, r.document)
 	}
 	return documents
+}
+
+// MajorityDocuments returns the documents as a majority of the members has them: what is not to be rolled back. They must not be changed.
+func (s *Server) MajorityDocuments(database, collection string) ([]bson.D, error) {
+	seen, err := s.snapshot(&Caller{Majority: true})
+	if err != nil || seen == nil {
+		return s.Documents(database, collection), err
+	}
+	c := seen.lookup(database, collection)
+	if seen.failure != nil || c == nil {
+		return nil, seen.failure
+	}
+	return c.documents(), nil
 }
 
 // find answers a find command.
