@@ -144,8 +144,6 @@ type Options struct {
 type Bug struct {
 	Decorate func(process string, inner store.Store) store.Store
 	Defects  defect.Set
-	// WriteConcernOne drops the write concern "majority"; see sim.Config.
-	WriteConcernOne bool
 	// Script and Postgres change what the guards' stores do; see sim.Config.
 	Script   func(server *redissim.Server, now time.Time, call *redisport.Call) (redisport.Reply, error)
 	Postgres func(process string, inner pgport.DB) pgport.DB
@@ -219,7 +217,7 @@ func (w Workload) World(plan faults.Plan, seed uint64, bug Bug, watch func(step 
 		limit = w.CloseAt
 	}
 	world, err := sim.New(sim.Config{
-		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, WriteConcernOne: bug.WriteConcernOne, Limit: limit, Watch: watch, Script: bug.Script, DecoratePostgres: bug.Postgres,
+		Seed: seed, Plan: plan, Decorate: bug.Decorate, Defects: bug.Defects, Limit: limit, Watch: watch, Script: bug.Script, DecoratePostgres: bug.Postgres,
 		Done: func(w *sim.World) bool { return done(w) }, Through: way,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/fencepost-sim/fencepost/engine/store"
+	"github.com/fencepost-sim/fencepost/internal/defect"
 	"github.com/fencepost-sim/fencepost/sim/mongosim"
 )
 
@@ -58,7 +59,7 @@ func (s *simulatedStore) applyParts(ctx context.Context, command store.Command, 
 func (s *simulatedStore) unconcerned(kind store.Kind, err error) bool {
 	w := s.connection.process.world
 	switch {
-	case w.set == nil || w.config.WriteConcernOne || !writes(kind) || errors.Is(err, store.ErrUnknownOutcome):
+	case w.set == nil || w.config.Defects.Has(defect.WriteConcernOne) || !writes(kind) || errors.Is(err, store.ErrUnknownOutcome):
 		return true
 	case err == nil:
 		return false

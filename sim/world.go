@@ -43,10 +43,7 @@ type Config struct {
 	// Through, if set, is asked once for how the Stores of the processes reach the database. Nil is the shortest way, straight to the model; sim/mongodriver
 	// has the way through the official driver.
 	Through func(w *World) func(p *Process) store.Store
-	// WriteConcernOne is a bug to plant: the stores are content when the primary has a write, where those of engine/store/mongostore demand a majority. It
-	// means nothing with Through.
-	WriteConcernOne bool
-	// Defects are bugs to plant into the engines.
+	// Defects are bugs to plant into the engines and their stores.
 	Defects defect.Set
 	// Script and DecoratePostgres do for the guards' stores what Decorate does for the database: plant mutants. Script runs a script in the
 	// place of the Redis model, and may change the call.

@@ -1,4 +1,4 @@
-// Package defect names bugs that are planted into the engine to prove that the properties find them, where
+// Package defect names bugs that are planted into the engine, or its store, to prove that the properties find them, where
 // changing the commands that the engine sends is not enough. Only a simulated host carries defects; production has none.
 package defect
 
@@ -49,6 +49,9 @@ const (
 	CloseLeavesOne Defect = "close-leaves-one"
 	// TicketForgets takes a claim that found nothing as proof that nothing has become claimable meanwhile.
 	TicketForgets Defect = "ticket-forgets"
+	// WriteConcernOne is content when the primary has a write, where engine/store/mongostore demands a majority (upstream weakness W10). It is the
+	// simulated store that has it, on the shortest way to the model.
+	WriteConcernOne Defect = "write-concern-one"
 	// NoMargin believes in a lease until its very end by the worker's own clock.
 	NoMargin Defect = "no-margin"
 	// LossByError takes a handler's error for a lost lease if it says so (upstream weakness W13).

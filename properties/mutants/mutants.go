@@ -40,8 +40,6 @@ type Mutant struct {
 	// Swallow keeps a command from being sent at all, and makes the reply up.
 	Swallow func(store.Command) (store.Reply, bool)
 	Defect  defect.Defect
-	// WriteConcernOne drops the write concern of every command.
-	WriteConcernOne bool
 
 	// Hole is one in what Redis is asked to do; Handler takes the place of the guard around handlers; Postgres changes what is asked of PostgreSQL.
 	Hole     holes.Hole
@@ -66,7 +64,7 @@ func (m *Mutant) Bug() scenarios.Bug {
 	if m.Workload.Guard != "" {
 		return m.guardBug()
 	}
-	return scenarios.Bug{WriteConcernOne: m.WriteConcernOne, Decorate: func(_ string, inner store.Store) store.Store { return &mutated{inner, m} }}
+	return scenarios.Bug{Decorate: func(_ string, inner store.Store) store.Store { return &mutated{inner, m} }}
 }
 
 // mutated is a Store with the bug.

@@ -59,7 +59,7 @@ var ofEngine = []Mutant{
 	},
 	{
 		Name: "write-concern-one", What: "the write concern is not pinned: a publication is acknowledged that a failover rolls back", Caught: "I1",
-		WriteConcernOne: true,
+		Defect: defect.WriteConcernOne,
 		Faults: []faults.Fault{{
 			Kind: faults.Rollback, Process: "publisher", Point: string(engine.PointPublish), Position: faults.Before, Occurrence: 1, Span: 5 * time.Second,
 		}},
@@ -136,8 +136,8 @@ var ofEngine = []Mutant{
 	},
 	{
 		Name: "claim-on-one-member", What: "the write concern is not pinned: a handler starts on a claim that a failover rolls back", Caught: "I3",
-		WriteConcernOne: true,
-		Workload:        topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{Time: 20 * time.Second}}),
+		Defect:   defect.WriteConcernOne,
+		Workload: topics(scenarios.TopicLoad{Options: unordered, Do: scenarios.Work{Time: 20 * time.Second}}),
 		Faults: []faults.Fault{{
 			Kind: faults.Rollback, Process: faults.AnyProcess, Point: string(engine.PointAttemptClaim), Position: faults.Before, Occurrence: 1, Span: 5 * time.Second,
 		}},
