@@ -285,7 +285,7 @@ func (g *Guards) applied(s *State, event *journal.Event) {
 func (g *Guards) claimAsked(s *State, event *journal.Event) {
 	g.asked[event.Task] = &asked{token: g.last.Token, reply: g.last.Reply}
 	if g.owners[g.last.Token] == nil && g.Granted(g.last.Reply) {
-		g.owners[g.last.Token] = &owner{Claimer: Claimer{event.Process, s.Life(event.Process), event.Task}, left: event.Time}
+		g.owners[g.last.Token] = &owner{Claimer: s.Author(event), left: event.Time}
 	}
 }
 

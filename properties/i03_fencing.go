@@ -33,8 +33,7 @@ func (fence) Observe(s *State, event *journal.Event) {
 		}
 		return
 	}
-	holder := s.Claimer(before.Token)
-	holds := holder.Process == event.Process && holder.Life == s.Author(event).Life
+	holder, holds := s.Claimer(before.Token), s.holds(before.Token, event)
 	writer := s.Journal.ProcessName(event.Process)
 	switch {
 	case now.Code == "worker_lost" && holds && holder.Task == event.Task:
@@ -86,22 +85,22 @@ func checkTopic(s *State, c *Change[Subscription], event *journal.Event) {
 		{"discovery", c.Before.Discovery, c.After.Discovery},
 	} {
 		taken := lease.now.Token != "" && lease.now.Token != lease.before.Token
-		switch holds := s.heldBy(lease.before, event); {
+		switch holds := s.holds(lease.before.Token, event); {
 		case taken && lease.before.Until > s.Now:
 			s.Violate("%s takes the %s lease of topic %s, which is held for another %v", writer, lease.name, c.After.Topic, lease.before.Until-s.Now)
 		case !taken && lease.now != lease.before && !holds:
 			s.Violate("%s renews or gives back the %s lease of topic %s (%s), which is not its own", writer, lease.name, c.After.Topic, event.Point)
 		}
 	}
-	if c.After.Cursor != c.Before.Cursor && !s.heldBy(c.Before.Discovery, event) {
+	if c.After.Cursor != c.Before.Cursor && !s.holds(c.Before.Discovery.Token, event) {
 		s.Violate("%s moves the cursor of topic %s without the discovery lease", writer, c.After.Topic)
 	}
 }
 
-// heldBy tells whether the lease belongs to the process that did the event.
-func (s *State) heldBy(lease Lease, event *journal.Event) bool {
-	holder := s.Claimer(lease.Token)
-	return lease.Token != "" && holder.Process == event.Process && holder.Life == s.Author(event).Life
+// holds tells whether the lease with the token belongs to the process, in the life, that did the event.
+func (s *State) holds(token string, event *journal.Event) bool {
+	holder, author := s.Claimer(token), s.Author(event)
+	return token != "" && holder.Process == author.Process && holder.Life == author.Life
 }
 
 // checkCancelled looks at the handler of an attempt that is being taken from its worker: unless its process is frozen, or all were
