@@ -3,7 +3,6 @@ package engine_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/fencepost-sim/fencepost/engine"
 	"github.com/fencepost-sim/fencepost/engine/store"
@@ -28,33 +27,14 @@ func (s unchanging) Run(ctx context.Context, command store.Command) (store.Reply
 
 // TestAHeartbeatThatChangesNothingIsNotALostLease is weakness W2.
 func TestAHeartbeatThatChangesNothingIsNotALostLease(t *testing.T) {
-	heartbeats, starts := 0, 0
-	w, err := sim.New(sim.Config{
-		Limit:    2 * time.Minute,
-		Decorate: func(_ string, inner store.Store) store.Store { return unchanging{inner, &heartbeats} },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Add("process", func(ctx context.Context, p *sim.Process) error {
-		eng, err := p.Open(ctx, engine.Options{ConsumerGroup: "billing", LockTimeout: 30 * time.Second})
-		if err != nil {
-			return err
-		}
-		_, err = sim.Subscribe(ctx, p, eng, orders, engine.SubscribeOptions{}, func(ctx context.Context, _ engine.Event[int]) error {
-			starts++
-			return sim.Sleep(ctx, time.Minute)
-		})
-		if err == nil {
-			_, err = orders.Publish(ctx, eng, 1)
-		}
-		return err
-	})
-	succeeded := 0
-	for _, event := range w.Run().Events {
+	heartbeats, starts, succeeded := 0, 0, 0
+	decorate := func(_ string, inner store.Store) store.Store { return unchanging{inner, &heartbeats} }
+	for _, event := range oneMinute(t, sim.Config{Decorate: decorate}).Events {
 		switch event.Kind {
 		case journal.HandlerCancelled, journal.ErrorReported:
 			t.Errorf("%s: %s", event.Kind, event.Error)
+		case journal.HandlerStarted:
+			starts++
 		case journal.HandlerEnded:
 			if event.Error == "" {
 				succeeded++

@@ -96,11 +96,11 @@ func TestARetryDoesNotWaitForAPoll(t *testing.T) {
 	}
 }
 
-func TestAHandlerIsToldAtItsNextHeartbeatThatItsLeaseIsGone(t *testing.T) {
-	unlock := faults.Fault{
-		Kind: faults.Unlock, Process: "process", Point: sim.PointHandlerStart, Position: faults.After, Occurrence: 1,
-	}
-	w, err := sim.New(sim.Config{Limit: 5 * time.Minute, Plan: faults.Plan{Faults: []faults.Fault{unlock}}})
+// oneMinute runs a world of one process that publishes an event, and whose handler takes a minute under a lease of 30 s.
+func oneMinute(t *testing.T, config sim.Config) *journal.Journal {
+	t.Helper()
+	config.Limit = 5 * time.Minute
+	w, err := sim.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestAHandlerIsToldAtItsNextHeartbeatThatItsLeaseIsGone(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = sim.Subscribe(ctx, p, eng, orders, engine.SubscribeOptions{}, func(ctx context.Context, event engine.Event[int]) error {
+		_, err = sim.Subscribe(ctx, p, eng, orders, engine.SubscribeOptions{}, func(ctx context.Context, _ engine.Event[int]) error {
 			return sim.Sleep(ctx, time.Minute)
 		})
 		if err == nil {
@@ -117,7 +117,14 @@ func TestAHandlerIsToldAtItsNextHeartbeatThatItsLeaseIsGone(t *testing.T) {
 		}
 		return err
 	})
-	for _, event := range w.Run().Events {
+	return w.Run()
+}
+
+func TestAHandlerIsToldAtItsNextHeartbeatThatItsLeaseIsGone(t *testing.T) {
+	unlock := faults.Fault{
+		Kind: faults.Unlock, Process: "process", Point: sim.PointHandlerStart, Position: faults.After, Occurrence: 1,
+	}
+	for _, event := range oneMinute(t, sim.Config{Plan: faults.Plan{Faults: []faults.Fault{unlock}}}).Events {
 		if event.Kind == journal.HandlerCancelled {
 			if event.Time != 10*time.Second || !strings.Contains(event.Error, engine.ErrLeaseLost.Error()) {
 				t.Errorf("told at %v: %s; want the lost lease at the first heartbeat, after 10 s", event.Time, event.Error)

@@ -13,13 +13,13 @@ import (
 	"github.com/fencepost-sim/fencepost/sim/journal"
 )
 
-// struck runs the world of one worker and one publisher under faults at the first time that the worker records a success.
-func struck(t *testing.T, position faults.Position, kinds ...faults.Kind) *journal.Journal {
+// struck runs the world of one worker and one publisher under faults before the first time that the worker records a success.
+func struck(t *testing.T, kinds ...faults.Kind) *journal.Journal {
 	t.Helper()
 	plan := faults.Plan{}
 	for _, kind := range kinds {
 		plan.Faults = append(plan.Faults, faults.Fault{
-			Kind: kind, Process: "worker", Point: string(engine.PointAttemptSucceed), Position: position, Occurrence: 1, Span: 8 * time.Second,
+			Kind: kind, Process: "worker", Point: string(engine.PointAttemptSucceed), Position: faults.Before, Occurrence: 1, Span: 8 * time.Second,
 		})
 	}
 	return world(t, sim.Config{Plan: plan}, engine.SubscribeOptions{}, quiet)
@@ -46,7 +46,7 @@ func recorded(j *journal.Journal) (seconds []float64) {
 }
 
 func TestWithoutAPrimaryNothingIsReachedUntilOneIsElected(t *testing.T) {
-	j := struck(t, faults.Before, faults.Failover)
+	j := struck(t, faults.Failover)
 	elected := times(j, journal.PrimaryElected)
 	if len(elected) != 1 {
 		t.Fatalf("elections at %v, want one", elected)
@@ -66,7 +66,7 @@ func TestWithoutAPrimaryNothingIsReachedUntilOneIsElected(t *testing.T) {
 }
 
 func TestWhatIsRolledBackIsNeverInTheJournal(t *testing.T) {
-	j := struck(t, faults.Before, faults.Rollback)
+	j := struck(t, faults.Rollback)
 	undone := times(j, journal.WritesRolledBack)
 	if len(undone) != 1 || len(times(j, journal.PrimaryElected)) != 1 {
 		t.Fatalf("rolled back at %v and elected at %v, want once each", undone, times(j, journal.PrimaryElected))
@@ -82,7 +82,7 @@ func TestWhatIsRolledBackIsNeverInTheJournal(t *testing.T) {
 }
 
 func TestAWriteIsInTheJournalWhenAMajorityHasIt(t *testing.T) {
-	j := struck(t, faults.Before, faults.Lag)
+	j := struck(t, faults.Lag)
 	strike := times(j, journal.FaultStruck)
 	if got := recorded(j); len(strike) != 1 || len(got) != 1 || got[0] != strike[0]+8 {
 		t.Errorf("the success is recorded at %v, want 8 s after the fault at %v", got, strike)
@@ -95,7 +95,7 @@ func TestAWriteIsInTheJournalWhenAMajorityHasIt(t *testing.T) {
 }
 
 func TestOneFaultOfTheSetIsUnderWayAtATime(t *testing.T) {
-	alone, both := struck(t, faults.Before, faults.Failover), struck(t, faults.Before, faults.Failover, faults.Rollback, faults.Lag)
+	alone, both := struck(t, faults.Failover), struck(t, faults.Failover, faults.Rollback, faults.Lag)
 	if n := count(both, journal.FaultStruck); n != 3 {
 		t.Errorf("%d faults struck, want 3", n)
 	}
@@ -106,7 +106,7 @@ func TestOneFaultOfTheSetIsUnderWayAtATime(t *testing.T) {
 
 func TestChangeStreamsOfTheOldPrimaryFailAndAreOpenedAgain(t *testing.T) {
 	for _, kind := range []faults.Kind{faults.Failover, faults.Rollback} {
-		j := struck(t, faults.Before, kind)
+		j := struck(t, kind)
 		if failed, opened := count(j, journal.StreamFailed), count(j, journal.StreamOpened); failed == 0 || opened != 2*failed {
 			t.Errorf("%s: %d streams failed and %d were opened, want some, and one more for each", kind, failed, opened)
 		}

@@ -26,6 +26,16 @@ func newLink(t testing.TB) *Link {
 	return server.Link(0)
 }
 
+// ask runs a command on a link.
+func ask(t *testing.T, link *Link, wait func(time.Duration, Events) error, command bson.D) bson.D {
+	t.Helper()
+	_, answered, err := link.Answer(Surroundings{Wait: wait, Between: func() {}}, encode(opMsg, flags(0), body(command)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answered
+}
+
 // said decodes a reply.
 func said(t *testing.T, reply []byte) bson.D {
 	t.Helper()
@@ -54,14 +64,7 @@ func TestALinkRunsACommandOnTheCallersGoroutineAndOthersComeBetween(t *testing.T
 
 func TestALinkLeavesWaitingToItsSurroundings(t *testing.T) {
 	link := newLink(t)
-	ask := func(wait func(time.Duration, Events) error, command bson.D) bson.D {
-		_, answered, err := link.Answer(Surroundings{Wait: wait, Between: func() {}}, encode(opMsg, flags(0), body(command)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answered
-	}
-	opened := ask(noWaiting, bson.D{
+	opened := ask(t, link, noWaiting, bson.D{
 		{Key: "aggregate", Value: "c"}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: bson.D{}}}}},
 		{Key: "cursor", Value: bson.D{}}, {Key: "$db", Value: "db"},
 	})
@@ -69,18 +72,18 @@ func TestALinkLeavesWaitingToItsSurroundings(t *testing.T) {
 	id, _ := find(opened, "id")
 	more := bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "c"}, {Key: "maxTimeMS", Value: int32(700)}, {Key: "$db", Value: "db"}}
 	waited := 0
-	reply := ask(func(patience time.Duration, stream Events) error {
+	reply := ask(t, link, func(patience time.Duration, stream Events) error {
 		if waited++; patience != 700*time.Millisecond || stream == nil {
 			t.Errorf("it wants to wait %v for %v; want 700ms, for the stream", patience, stream)
 		}
-		ask(noWaiting, bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 1}}}}, {Key: "$db", Value: "db"}})
+		ask(t, link, noWaiting, insert(1))
 		return nil
 	}, more)
 	cursor, _ := reply[0].Value.(bson.D)
 	if batch, _ := find(cursor, "nextBatch"); waited != 1 || len(batch.(bson.A)) != 1 {
 		t.Errorf("it waited %d times and answered %v; want 1, and the insert", waited, reply)
 	}
-	refused := ask(noWaiting, more)
+	refused := ask(t, link, noWaiting, more)
 	if message, _ := find(refused, "errmsg"); message != errNoWaiting.Error() {
 		t.Errorf("when nobody can wait it answers %v", refused)
 	}

@@ -24,18 +24,12 @@ func newSet(t *testing.T) trio {
 	return trio{t, set, server.Link}
 }
 
-func (m trio) ask(link *Link, wait func(time.Duration, Events) error, command bson.D) bson.D {
-	m.Helper()
-	_, answered, err := link.Answer(Surroundings{Wait: wait, Between: func() {}}, encode(opMsg, flags(0), body(command)))
-	if err != nil {
-		m.Fatal(err)
-	}
-	return answered
-}
-
 func insert(id int) bson.D {
 	return bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: id}}}}, {Key: "$db", Value: "db"}}
 }
+
+// unconcerned writes are acknowledged by the primary alone.
+var unconcerned = bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}}
 
 // failOver makes member 1 the primary while member 0 is cut off, lets somebody write there, and connects member 0 again.
 func (m trio) failOver() {
@@ -45,8 +39,7 @@ func (m trio) failOver() {
 		m.Fatal(err)
 	}
 	for id := 2; id < 6; id++ {
-		unconcerned := append(insert(id), bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}})
-		m.ask(m.at(1), noWaiting, unconcerned)
+		ask(m.T, m.at(1), noWaiting, append(insert(id), unconcerned))
 	}
 	m.set.Heal(still(), 0)
 	m.set.ReplicateAll(still())
@@ -56,7 +49,7 @@ func TestAMajorityWriteThatIsRolledBackIsNotAcknowledgedWhenOthersStandInItsPlac
 	m := newSet(t)
 	m.set.Isolate(0)
 	waited := 0
-	reply := m.ask(m.at(0), func(time.Duration, Events) error {
+	reply := ask(m.T, m.at(0), func(time.Duration, Events) error {
 		if waited++; waited == 1 {
 			m.failOver()
 		}
@@ -76,7 +69,7 @@ func TestAMajorityWriteIsAcknowledgedWhenThePrimaryIsBack(t *testing.T) {
 	m := newSet(t)
 	m.set.Isolate(0)
 	waited := 0
-	reply := m.ask(m.at(0), func(time.Duration, Events) error {
+	reply := ask(m.T, m.at(0), func(time.Duration, Events) error {
 		if waited++; waited == 2 {
 			m.set.Heal(still(), 0)
 			m.set.ReplicateAll(still())
@@ -90,22 +83,21 @@ func TestAMajorityWriteIsAcknowledgedWhenThePrimaryIsBack(t *testing.T) {
 
 func TestACursorIsKnownToTheMemberThatOpenedIt(t *testing.T) {
 	m := newSet(t)
-	unconcerned := bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 1}}}
 	for id := range 3 {
-		m.ask(m.at(0), noWaiting, append(insert(id), unconcerned))
+		ask(m.T, m.at(0), noWaiting, append(insert(id), unconcerned))
 	}
 	m.set.ReplicateAll(still())
-	found := m.ask(m.at(0), noWaiting, bson.D{{Key: "find", Value: "c"}, {Key: "batchSize", Value: int32(1)}, {Key: "$db", Value: "db"}})
+	found := ask(m.T, m.at(0), noWaiting, bson.D{{Key: "find", Value: "c"}, {Key: "batchSize", Value: int32(1)}, {Key: "$db", Value: "db"}})
 	cursor, _ := find(found, "cursor")
 	id, _ := find(cursor.(bson.D), "id")
 	more := bson.D{
 		{Key: "getMore", Value: id}, {Key: "collection", Value: "c"}, {Key: "$db", Value: "db"},
 		{Key: "$readPreference", Value: bson.D{{Key: "mode", Value: "secondary"}}},
 	}
-	if code, _ := find(m.ask(m.at(1), noWaiting, more), "code"); code != int32(codeCursorNotFound) {
+	if code, _ := find(ask(m.T, m.at(1), noWaiting, more), "code"); code != int32(codeCursorNotFound) {
 		t.Errorf("another member answers with code %v, want %d", code, codeCursorNotFound)
 	}
-	if code, failed := find(m.ask(m.at(0), noWaiting, more), "code"); failed {
+	if code, failed := find(ask(m.T, m.at(0), noWaiting, more), "code"); failed {
 		t.Errorf("the member that has the cursor answers with code %v", code)
 	}
 }
