@@ -200,8 +200,7 @@ func (f *Feed) NextEvent() (bson.D, error) {
 		f.queue, f.token = f.queue[1:], item.change.Token
 		return item.event, nil
 	}
-	switch {
-	case errors.Is(f.failure, errStreamBroken), errors.Is(f.failure, errCutOff), errors.Is(f.failure, errSteppedDown):
+	if errors.Is(f.failure, errStreamBroken) || errors.Is(f.failure, errCutOff) || errors.Is(f.failure, errSteppedDown) {
 		return nil, f.broken
 	}
 	return nil, f.failure

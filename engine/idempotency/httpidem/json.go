@@ -20,8 +20,9 @@ var canonicalizers = sync.Pool{New: func() any { return &canonicalizer{} }}
 // would be one, and an amount could be replayed for another. Strings are unescaped and escaped again, so that "\u0041"
 // is "A".
 //
-// What is no JSON (RFC 8259), what two parsers could read in two ways (names that repeat, or differ in nothing but case, invalid UTF-8, unpaired surrogates) and what is
-// nested too deeply is refused. The scratch space is kept for the next body: encoding/json would allocate for every value.
+// What is no JSON (RFC 8259), what two parsers could read in two ways (names that repeat, or differ in nothing but case, invalid
+// UTF-8, unpaired surrogates) and what is nested too deeply is refused. The scratch space is kept for the next body: encoding/json would
+// allocate for every value.
 type canonicalizer struct {
 	source  []byte
 	at      int
@@ -202,18 +203,19 @@ func (c *canonicalizer) object() bool {
 	return c.sort(start, first)
 }
 
+func (c *canonicalizer) name(m member) []byte { return c.out[m.begin:m.nameEnd] }
+
 // sort puts the members of the object that has just ended in the order of their names, unless one is there twice.
 func (c *canonicalizer) sort(start, first int) bool {
 	members := c.members[first:]
-	name := func(m member) []byte { return c.out[m.begin:m.nameEnd] }
 	if !c.distinct(members) {
 		return false
 	}
-	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(name(a), name(b)) })
+	slices.SortFunc(members, func(a, b member) int { return bytes.Compare(c.name(a), c.name(b)) })
 	c.sorted = append(c.sorted[:0], '{')
 	for i, m := range members {
 		if i > 0 {
-			if bytes.Equal(name(members[i-1]), name(m)) {
+			if bytes.Equal(c.name(members[i-1]), c.name(m)) {
 				return false
 			}
 			c.sorted = append(c.sorted, ',')
@@ -229,13 +231,12 @@ func (c *canonicalizer) sort(start, first int) bool {
 // distinct reports whether no two of the names differ in nothing but case. To encoding/json they are one name if the struct has a
 // field for it, and the last of them counts: with the names sorted, which one that was would be forgotten.
 func (c *canonicalizer) distinct(members []member) bool {
-	name := func(m member) []byte { return c.out[m.begin:m.nameEnd] }
-	if !slices.ContainsFunc(members, func(m member) bool { return slices.ContainsFunc(name(m), foldable) }) {
+	if !slices.ContainsFunc(members, func(m member) bool { return slices.ContainsFunc(c.name(m), foldable) }) {
 		return true
 	}
-	slices.SortFunc(members, func(a, b member) int { return compareFolded(name(a), name(b)) })
+	slices.SortFunc(members, func(a, b member) int { return compareFolded(c.name(a), c.name(b)) })
 	for i := range members[1:] {
-		if compareFolded(name(members[i]), name(members[i+1])) == 0 {
+		if compareFolded(c.name(members[i]), c.name(members[i+1])) == 0 {
 			return false
 		}
 	}
